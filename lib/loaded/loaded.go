@@ -1,0 +1,249 @@
+// Package loaded finds out what the live replicas of a signer have loaded.
+//
+// In go the pods and ConfigMaps of the signer's namespace, out comes evidence: for each live pod the policy that it decides by, or why
+// that is not known. What cannot be proven is unknown; nothing is guessed. Evaluate is pure: no cluster, no clock, no environment.
+// Where the objects come from is the business of a Source; Snapshot is the one that reads files.
+//
+// The rules are those of docs/design.md section 5; docs/report.md is the contract of the reports.
+package loaded
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/grantfirst/grantfirst/lib/config"
+	"github.com/grantfirst/grantfirst/lib/policy"
+)
+
+// Objects is what a signer is judged by: the pods and all the ConfigMaps of its namespace, as they were at one moment.
+type Objects struct {
+	// Pods has at least all that the signer's podSelector selects.
+	Pods []corev1.Pod
+	// ConfigMaps has all of the namespace: the policy objects and the reports.
+	ConfigMaps []corev1.ConfigMap
+}
+
+// Source gives the objects that a signer is judged by. An error means that they could not be read, never that there are none.
+type Source interface {
+	Objects(ctx context.Context, s *config.Signer) (*Objects, error)
+}
+
+// Evaluate says what the signer has loaded. Without objects (nil: nothing was read, as offline without a snapshot) or without any of
+// the signer's namespace, the evidence has a Problem. Replicas are in the order of their names.
+func Evaluate(s *config.Signer, o *Objects) policy.Evidence {
+	evidence := policy.Evidence{Kind: s.Evidence}
+	e, err := newEvaluation(s, o)
+	if err != nil {
+		evidence.Problem = err.Error()
+		return evidence
+	}
+	replica := e.byVolumes
+	if s.Evidence == config.Report {
+		replica = e.byReport
+	}
+	for _, pod := range e.live {
+		r := policy.Replica{Pod: pod.Name, Node: pod.Spec.NodeName, Terminating: pod.DeletionTimestamp != nil}
+		replica(pod, &r)
+		evidence.Replicas = append(evidence.Replicas, r)
+	}
+	if e.newest != nil {
+		p, err := e.parse(e.newest.text, e.newest.revision())
+		evidence.Live = &policy.Object{Kind: "ConfigMap", Namespace: e.newest.Namespace, Name: e.newest.Name, Revision: e.newest.revision(), Policy: p}
+		if err != nil {
+			evidence.Live.Problem = oneLine(err.Error())
+		}
+	}
+	return evidence
+}
+
+// evaluation is one signer's objects, indexed.
+type evaluation struct {
+	signer *config.Signer
+	format policy.Format
+	// pods are all that may still run containers; live are those of them that are the signer's, by name.
+	pods, live []*corev1.Pod
+	// objects are the ConfigMaps that are no reports, by name.
+	objects map[string]*object
+	// reports are by the UID of the pod that owns them.
+	reports map[types.UID][]*corev1.ConfigMap
+	// newest is the policy object made last; nil where there is none with the policy key.
+	newest *object
+	// parsed has each distinct text once, by revision.
+	parsed map[string]parsed
+}
+
+type parsed struct {
+	policy policy.Policy
+	err    error
+}
+
+// object is a ConfigMap that may be a policy object.
+type object struct {
+	*corev1.ConfigMap
+	// matches: the configuration counts it among the signer's policy objects.
+	matches bool
+	// text is the value of the policy key, and hasKey whether there is one.
+	text   string
+	hasKey bool
+
+	// sum and hashed are filled in when first asked for.
+	sum    string
+	hashed *bool
+}
+
+func (o *object) isPolicy() bool { return o.matches && o.hasKey }
+
+func (o *object) revision() string {
+	if o.sum == "" {
+		o.sum = policy.Revision([]byte(o.text))
+	}
+	return o.sum
+}
+
+// contentHashed: the name's suffix is the hash of the content.
+func (o *object) contentHashed() bool {
+	if o.hashed == nil {
+		is := isContentHashed(o.ConfigMap)
+		o.hashed = &is
+	}
+	return *o.hashed
+}
+
+// String is the form used in every message.
+func (o *object) String() string { return "ConfigMap " + o.Namespace + "/" + o.Name }
+
+// changed is when the object's content was last changed, as far as the object shows: when it was made, or the newest of its
+// managedFields entries that own content (Kubernetes 1.37, meta/v1 ManagedFieldsEntry.Time). kubectl leaves managedFields out
+// unless asked with --show-managed-fields. The time is cut to seconds, by an API server's clock.
+func (o *object) changed() time.Time {
+	last := o.CreationTimestamp.Time
+	for _, f := range o.ManagedFields {
+		if f.Time == nil || !f.Time.After(last) || f.FieldsV1 == nil {
+			continue
+		}
+		owned := f.FieldsV1.GetRawString()
+		if strings.Contains(owned, `"f:data"`) || strings.Contains(owned, `"f:binaryData"`) || strings.Contains(owned, `"f:immutable"`) {
+			last = f.Time.Time
+		}
+	}
+	return last
+}
+
+func newEvaluation(s *config.Signer, o *Objects) (*evaluation, error) {
+	if s.Evidence != config.Report && s.Evidence != config.PodVolumes {
+		return nil, fmt.Errorf("evidence %s is not available in this version: use %s or %s", s.Evidence, config.Report, config.PodVolumes)
+	}
+	if o == nil {
+		return nil, fmt.Errorf("nothing of namespace %s was read: give --live with the output of kubectl get pods,configmaps -n %[1]s -o yaml", s.Namespace)
+	}
+	selector, err := labels.Parse(s.PodSelector)
+	if err != nil {
+		return nil, fmt.Errorf("signer %s: podSelector: %w", s.SignerName, err)
+	}
+	format, err := policy.Compile(s.Policy.Format, s.Policy.Granted)
+	if err != nil {
+		return nil, fmt.Errorf("signer %s: policy: %w", s.SignerName, err)
+	}
+	e := &evaluation{
+		signer:  s,
+		format:  format,
+		objects: make(map[string]*object, len(o.ConfigMaps)),
+		reports: map[types.UID][]*corev1.ConfigMap{},
+		parsed:  map[string]parsed{},
+	}
+	seen := false
+	for i := range o.ConfigMaps {
+		if cm := &o.ConfigMaps[i]; cm.Namespace == s.Namespace {
+			e.addConfigMap(cm)
+			seen = true
+		}
+	}
+	for i := range o.Pods {
+		pod := &o.Pods[i]
+		if pod.Namespace != s.Namespace {
+			continue
+		}
+		seen = true
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		e.pods = append(e.pods, pod)
+		if selector.Matches(labels.Set(pod.Labels)) {
+			e.live = append(e.live, pod)
+		}
+	}
+	if !seen {
+		return nil, fmt.Errorf("no pod and no ConfigMap of namespace %s is there: start the signer, or check the namespace of signer %s in the configuration", s.Namespace, s.SignerName)
+	}
+	slices.SortStableFunc(e.live, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return e, nil
+}
+
+func (e *evaluation) addConfigMap(cm *corev1.ConfigMap) {
+	if _, ok := cm.Labels[ReportLabel]; ok {
+		for _, owner := range cm.OwnerReferences {
+			if owner.APIVersion == "v1" && owner.Kind == "Pod" {
+				e.reports[owner.UID] = append(e.reports[owner.UID], cm)
+			}
+		}
+		return
+	}
+	o := &object{ConfigMap: cm, matches: e.signer.Policy.ConfigMap.Matches(cm.Name, cm.Labels)}
+	o.text, o.hasKey = valueOf(cm, e.signer.Policy.Key)
+	e.objects[cm.Name] = o
+	if o.isPolicy() && (e.newest == nil || o.newerThan(e.newest)) {
+		e.newest = o
+	}
+}
+
+func (o *object) newerThan(other *object) bool {
+	if !o.CreationTimestamp.Equal(&other.CreationTimestamp) {
+		return other.CreationTimestamp.Before(&o.CreationTimestamp)
+	}
+	return o.Name > other.Name
+}
+
+func valueOf(cm *corev1.ConfigMap, key string) (string, bool) {
+	if text, ok := cm.Data[key]; ok {
+		return text, true
+	}
+	data, ok := cm.BinaryData[key]
+	return string(data), ok
+}
+
+func (e *evaluation) parse(text, revision string) (policy.Policy, error) {
+	p, ok := e.parsed[revision]
+	if !ok {
+		p.policy, p.err = e.format.Parse([]byte(text))
+		e.parsed[revision] = p
+	}
+	return p.policy, p.err
+}
+
+// decidesBy makes a policy text the one that the replica decides by. where names the object that the text was found in.
+func (e *evaluation) decidesBy(r *policy.Replica, text, revision, where string) {
+	r.Revision = revision
+	p, err := e.parse(text, revision)
+	if err != nil {
+		r.Problem = fmt.Sprintf("%s: the policy does not parse: %s: correct it in Git", where, oneLine(err.Error()))
+		return
+	}
+	r.Policy = p
+}
+
+// oneLine makes a text from outside fit into a message.
+func oneLine(text string) string {
+	const most = 500
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,135 @@
+package loaded
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/grantfirst/grantfirst/lib/config"
+	"github.com/grantfirst/grantfirst/lib/policy"
+)
+
+const aPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pcs-1", "namespace": "pcs"}}`
+const aConfigMap = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policy", "namespace": "pcs"}, "data": {"k": "v"}}`
+
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestReadTakesWhatKubectlPrints(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"single objects in JSON": {"a.json": aPod, "b.json": aConfigMap},
+		"single objects in YAML": {"a.yaml": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: pcs-1\n  namespace: pcs\n", "b.yml": aConfigMap},
+		"a list in YAML":         {"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- " + aPod + "\n- " + aConfigMap + "\nmetadata:\n  resourceVersion: \"\"\n"},
+		"a list in JSON":         {"a.json": `{"apiVersion": "v1", "kind": "List", "items": [` + aPod + `,` + aConfigMap + `]}`},
+		"a list in a list":       {"a.json": `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "List", "items": [` + aPod + `]},` + aConfigMap + `]}`},
+		"lists of one kind":      {"a.json": `{"apiVersion": "v1", "kind": "PodList", "items": [` + aPod + `]}`, "b.json": `{"apiVersion": "v1", "kind": "ConfigMapList", "items": [` + aConfigMap + `]}`},
+		"a stream of documents":  {"a.yaml": "---\n" + aPod + "\n---\n# nothing\n---\n" + aConfigMap + "\n"},
+		"other kinds beside them": {"a.yaml": aPod + "\n---\n" + aConfigMap + "\n---\napiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: web}\n" +
+			"---\napiVersion: v1\nkind: List\nitems: []\n---\napiVersion: metrics.k8s.io/v1beta1\nkind: Pod\nmetadata: {name: x}\n---\napiVersion: example.com/v1\nkind: PolicyList\nitems: [{apiVersion: example.com/v1, kind: Policy}]\n"},
+		"folders below":          {"a/b/c.yaml": aPod, "a/d.yaml": aConfigMap, "a/notes.txt": "{"},
+		"the same objects twice": {"a.json": aPod, "b.json": `{"apiVersion": "v1", "kind": "List", "items": [` + aPod + `,` + aConfigMap + `]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Read(write(t, files))
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := s.Objects(context.Background(), &config.Signer{Namespace: "pcs"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(o.Pods) != 1 || o.Pods[0].Name != "pcs-1" || len(o.ConfigMaps) != 1 || o.ConfigMaps[0].Data["k"] != "v" && name != "single objects in YAML" {
+				t.Errorf("got %+v", o)
+			}
+			o, err = s.Objects(context.Background(), &config.Signer{Namespace: "other"})
+			if err != nil || len(o.Pods)+len(o.ConfigMaps) != 0 {
+				t.Errorf("another namespace: got %+v, %v", o, err)
+			}
+		})
+	}
+}
+
+func TestReadNamesWhatItCannotRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  []string
+	}{
+		"a broken file":                 {map[string]string{"good.json": aPod, "bad.yaml": "kind: [\n"}, []string{"bad.yaml: document 1"}},
+		"an empty file":                 {map[string]string{"empty.yaml": ""}, []string{"empty.yaml: ", "empty"}},
+		"a broken document":             {map[string]string{"a.yaml": aPod + "\n---\nkind: {\n"}, []string{"a.yaml: document 2"}},
+		"a broken pod":                  {map[string]string{"a.json": `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pcs-1", "namespace": "pcs"}, "spec": []}`}, []string{"a.json: document 1", "Pod pcs/pcs-1: "}},
+		"a broken item":                 {map[string]string{"a.json": `{"apiVersion": "v1", "kind": "List", "items": [` + aPod + `, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policy", "namespace": "pcs"}, "data": {"k": 1}}]}`}, []string{"a.json: document 1", "item 2: ConfigMap pcs/policy: "}},
+		"an item that is no object":     {map[string]string{"a.json": `{"apiVersion": "v1", "kind": "List", "items": [1]}`}, []string{"a.json: document 1", "item 1"}},
+		"an object without a kind":      {map[string]string{"a.yaml": "replicas: 2\n"}, []string{"a.yaml: document 1", "kind"}},
+		"an object without a namespace": {map[string]string{"a.json": `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pcs-1"}}`}, []string{"a.json: document 1", "Pod pcs-1: it has no name or no namespace"}},
+		"a repeated key":                {map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: policy, namespace: pcs}\ndata: {k: a}\ndata: {k: b}\n"}, []string{"a.yaml: document 1", "data"}},
+		"an object that is another one elsewhere": {map[string]string{"after.json": strings.Replace(aConfigMap, `"v"`, `"w"`, 1), "before.json": aConfigMap},
+			[]string{"before.json: document 1", "ConfigMap pcs/policy: it is another one in ", "after.json: a snapshot shows one moment"}},
+		"a folder without any file": {map[string]string{"notes.txt": "x"}, []string{"no .yaml, .yml or .json file in it"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Read(write(t, c.files))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %s, want %q in it", err, want)
+				}
+			}
+		})
+	}
+	if _, err := Read(filepath.Join(t.TempDir(), "nothing.yaml")); err == nil || !strings.Contains(err.Error(), "nothing.yaml") {
+		t.Errorf("a file that does not exist: %v", err)
+	}
+}
+
+func TestReadTakesAFileWhateverItsName(t *testing.T) {
+	s, err := Read(filepath.Join(write(t, map[string]string{"live": aPod}), "live"))
+	if err != nil || len(s.pods) != 1 {
+		t.Errorf("got %v, %v", s, err)
+	}
+}
+
+func TestNothingReadIsAProblemOfTheEvidence(t *testing.T) {
+	e := Evaluate(&config.Signer{SignerName: "example.com/workload", Namespace: "pcs", Evidence: config.Report}, nil)
+	if !strings.Contains(e.Problem, "nothing of namespace pcs was read: give --live") || e.Kind != config.Report {
+		t.Errorf("got %+v", e)
+	}
+	if v := e.Decide(asking("web"), false); v.Decision != policy.Unknown {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func TestObjectsOfOtherNamespacesDoNotCount(t *testing.T) {
+	object := func(name, namespace string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{"app": "pcs"}}
+	}
+	signer := &config.Signer{SignerName: "example.com/workload", Namespace: "pcs", Evidence: config.Report, PodSelector: "app=pcs",
+		Policy: config.Policy{ConfigMap: config.ConfigMap{Name: "policy"}, Key: "policy.yaml", Format: policy.FormatGrants}}
+	o := &Objects{
+		Pods:       []corev1.Pod{{ObjectMeta: object("a", "pcs")}, {ObjectMeta: object("b", "other")}},
+		ConfigMaps: []corev1.ConfigMap{{ObjectMeta: object("policy", "other"), Data: map[string]string{"policy.yaml": newText}}},
+	}
+	e := Evaluate(signer, o)
+	if len(e.Replicas) != 1 || e.Replicas[0].Pod != "a" || e.Replicas[0].Policy != nil || e.Live != nil || e.Problem != "" {
+		t.Errorf("got %+v", e)
+	}
+}
