@@ -1,0 +1,128 @@
+package hold
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/grantfirst/grantfirst/lib/demand"
+	"github.com/grantfirst/grantfirst/lib/manifest"
+)
+
+// Key names a revision of a source together with the parameters it was rendered with, in ten hex digits. It stands in the marker's
+// name, which is the only thing of a hold that a later render can read back without rights on the destination cluster.
+func Key(revision, source string) string {
+	return digits(revision, source)
+}
+
+// noRelease is the key in the marker's name where nothing of the source was ever released.
+const noRelease = "none"
+
+func digits(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:])[:10]
+}
+
+// base is the last released render of the source.
+//
+// A held sync writes status.history like any other, so the newest entry need not have been released. While a hold lasts, the marker
+// in status.resources names the entry that was released last; without a marker there it is the newest.
+type base struct {
+	key string
+	// marked is true where the marker says so, false where the newest entry was taken.
+	marked  bool
+	entries []Entry
+	// at is the index of the released entry in entries, or len(entries) where it is not among them.
+	at int
+
+	current     *manifest.Stream
+	destination string
+	loaded      bool
+	demands     map[string]bool
+	// problem says why the released render cannot be had; empty where it can, or where nothing was ever released.
+	problem string
+}
+
+func newBase(in Input) base {
+	b := base{key: noRelease, entries: in.Past, at: len(in.Past), current: in.Stream, destination: in.Namespace}
+	prefix := markerPrefix(in.Application, in.Source)
+	for _, r := range in.Tracked {
+		if key, ok := markerBase(prefix, r.Group, r.Kind, r.Name); ok {
+			b.key, b.marked = key, true
+			b.at = indexOf(in.Past, key)
+			return b
+		}
+	}
+	if len(in.Past) > 0 {
+		b.key, b.at = in.Past[0].Key, 0
+	}
+	return b
+}
+
+func indexOf(entries []Entry, key string) int {
+	for i, e := range entries {
+		if e.Key == key {
+			return i
+		}
+	}
+	return len(entries)
+}
+
+// isNew reports whether the released render lacks the demand. Where that cannot be found out the demand counts as new: the other
+// mistake would let it go unproven.
+func (b *base) isNew(d *demand.Demand) bool {
+	if !b.loaded {
+		b.load()
+	}
+	return !b.demands[demandKey(d)]
+}
+
+func (b *base) load() {
+	b.loaded = true
+	if b.at == len(b.entries) {
+		if b.key != noRelease || !b.marked {
+			b.problem = "the revision released last is no longer in the Application's history"
+		}
+		return
+	}
+	stream, err := renderOf(b.entries[b.at], b.current)
+	if err != nil {
+		b.problem = err.Error()
+		return
+	}
+	found, err := demand.InStream(stream, b.destination)
+	if err != nil {
+		b.problem = err.Error()
+		return
+	}
+	b.demands = make(map[string]bool, len(found))
+	for i := range found {
+		b.demands[demandKey(&found[i])] = true
+	}
+}
+
+// demandKey is the identity of a demand, wherever it was found.
+func demandKey(d *demand.Demand) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%q %q %q %q %d", d.SignerName, d.Namespace, d.ServiceAccount, d.KeyType, d.MaxExpirationSeconds)
+	for _, k := range slices.Sorted(maps.Keys(d.UserAnnotations)) {
+		fmt.Fprintf(&s, " %q=%q", k, d.UserAnnotations[k])
+	}
+	return s.String()
+}
+
+// held gives the entries whose renders may still be live in part: those of held syncs, down to the released one.
+func (b *base) held() []Entry {
+	return b.entries[:min(b.at+1, len(b.entries))]
+}
+
+// renderOf is what an entry rendered; the entry of the stream at hand need not be rendered again.
+func renderOf(e Entry, current *manifest.Stream) (*manifest.Stream, error) {
+	if e.Current {
+		return current, nil
+	}
+	return e.Render()
+}
