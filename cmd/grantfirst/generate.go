@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/grantfirst/grantfirst/plugin"
+)
+
+func generateCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "generate",
+		Usage:     "print the manifests, with what must wait held back",
+		ArgsUsage: "[PATH | -]",
+		Description: `Renders PATH (default: the current directory; - reads a manifest stream) and withholds the workloads whose certificates a live
+signer replica would refuse. Where nothing waits, the render comes out byte for byte. Exit code 0 also when something is held.
+
+Examples:
+  # what Argo CD runs
+  grantfirst generate
+  # offline: a directory, with the objects of the cluster from a file
+  grantfirst generate --config config.yaml --live cluster.yaml --namespace shop --app web ./app
+  # behind any other renderer
+  helm template . | grantfirst generate --live cluster.yaml --namespace shop --app web -
+  # without Argo CD: apply what may go out now
+  grantfirst generate --live cluster.yaml --held omit ./app | kubectl apply --server-side -f -`,
+		Flags: append(requestFlags(),
+			&cli.StringFlag{Name: "held", Value: "skip", Usage: "what becomes of held objects: skip (for Argo CD) or omit (print only what would be applied, for kubectl)"}),
+		Action: func(c *cli.Context) error {
+			held := c.String("held")
+			if held != "skip" && held != "omit" {
+				return fmt.Errorf("--held: %q is neither skip nor omit", held)
+			}
+			request, err := newRequest(c)
+			if err != nil {
+				return err
+			}
+			outcome, err := request.Plan(c.Context)
+			if err != nil {
+				return err
+			}
+			stream, err := outcome.Bytes()
+			if held == "omit" {
+				stream, err = outcome.Applied()
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := c.App.Writer.Write(stream); err != nil {
+				return fmt.Errorf("standard output: %w", err)
+			}
+			report(c.App.ErrWriter, outcome)
+			return nil
+		},
+	}
+}
+
+// requestFlags are the flags of every verb that makes a plan.
+func requestFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "config", Usage: "configuration `FILE` (default: $GRANTFIRST_CONFIG, else " + plugin.DefaultConfig + ")"},
+		&cli.StringSliceFlag{Name: "live", Usage: "`FILE|DIR` with the cluster's objects, as kubectl get -o yaml prints them; may be repeated"},
+		&cli.StringFlag{Name: "application", Usage: "`FILE` with the Argo CD Application: gives name, namespace, source, parameters and history"},
+		&cli.StringFlag{Name: "namespace", Usage: "destination `NAMESPACE` (default: $ARGOCD_APP_NAMESPACE)"},
+		&cli.StringFlag{Name: "app", Usage: "`NAME` of the Application (default: $ARGOCD_APP_NAME)"},
+		&cli.StringFlag{Name: "render", Usage: "`HOW` to render: auto, directory, kustomize or helm (default: the Application's parameter, else auto)"},
+	}
+}
+
+func newRequest(c *cli.Context) (*plugin.Request, error) {
+	path, err := onePath(c)
+	if err != nil {
+		return nil, err
+	}
+	switch c.String("render") {
+	case "", "auto", "directory", "kustomize", "helm":
+	default:
+		return nil, fmt.Errorf("--render: %q is none of auto, directory, kustomize, helm", c.String("render"))
+	}
+	return &plugin.Request{
+		Path:        path,
+		Stdin:       c.App.Reader,
+		Config:      c.String("config"),
+		Live:        c.StringSlice("live"),
+		Application: c.String("application"),
+		Namespace:   c.String("namespace"),
+		App:         c.String("app"),
+		Render:      c.String("render"),
+		Getenv:      os.Getenv,
+	}, nil
+}
+
+// report says on stderr what a plan does: a line for each warning and one that sums up.
+func report(w io.Writer, o *plugin.Outcome) {
+	for _, line := range slices.Concat(o.Warnings, o.Revoked) {
+		fmt.Fprintf(w, "grantfirst: %s: %s\n", o.Application, line)
+	}
+	fmt.Fprintf(w, "grantfirst: %s\n", summary(o))
+}
+
+// summary says in one line what a plan does.
+func summary(o *plugin.Outcome) string {
+	name := o.Application
+	if name == "" {
+		name = "(no application name)"
+	}
+	if o.Problem != "" {
+		return fmt.Sprintf("%s: mode observe, nothing could be decided: %s", name, o.Problem)
+	}
+	waiting, loose := 0, 0
+	for i := range o.Demands {
+		if o.Demands[i].Holds {
+			waiting++
+		} else if o.Demands[i].LetGo() {
+			loose++
+		}
+	}
+	s := fmt.Sprintf("%s: %d demands, nothing held", name, len(o.Demands))
+	if o.Held {
+		verb := "held"
+		if o.Observe {
+			verb = "would be held (mode observe)"
+		}
+		s = fmt.Sprintf("%s: %s, %d of %d demands wait: %s", name, verb, waiting, len(o.Demands), o.WaitingFor())
+	}
+	if loose > 0 {
+		s += fmt.Sprintf("; %d not known to be loaded went out because they were released before", loose)
+	}
+	return s
+}

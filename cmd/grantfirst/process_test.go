@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// BenchmarkProcess measures whole processes, from start to exit, on streams from standard input: wall time, throughput, CPU time of all
+// cores and peak memory. docs/performance.md keeps the figures.
+func BenchmarkProcess(b *testing.B) {
+	binary := filepath.Join(b.TempDir(), "grantfirst")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("build: %v\n%s", err, out)
+	}
+	quickstart := func(name string) string { return filepath.Join("..", "..", "examples", "quickstart", name) }
+	flags := func(live string) []string {
+		return []string{"generate", "--config", quickstart("config.yaml"), "--live", quickstart(live), "--namespace", "shop", "--app", "web", "-"}
+	}
+	for _, bench := range []struct {
+		name  string
+		input []byte
+		args  []string
+	}{
+		{"one document", stream(1, 0), flags("before.yaml")},
+		{"4000 documents, one demand, nothing held", append(stream(4000, 0), demanding(0)...), flags("after.yaml")},
+		{"4000 documents, one demand, all held", append(stream(4000, 0), demanding(0)...), flags("before.yaml")},
+		{"1k documents, 1 % demand", stream(1_000, 100), flags("after.yaml")},
+		{"10k documents, 1 % demand", stream(10_000, 100), flags("after.yaml")},
+		{"100k documents, 1 % demand", stream(100_000, 100), flags("after.yaml")},
+		{"100k documents, no demand", stream(100_000, 0), flags("after.yaml")},
+		{"100k documents, all held", stream(100_000, 100), flags("before.yaml")},
+		{"documents of 100 kB, no demand, 100 MB", large(1000, 100_000), flags("after.yaml")},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			b.SetBytes(int64(len(bench.input)))
+			var cpu, peak int64
+			for b.Loop() {
+				cmd := exec.Command(binary, bench.args...)
+				cmd.Stdin = bytes.NewReader(bench.input)
+				var stderr strings.Builder
+				cmd.Stderr = &stderr
+				if err := cmd.Run(); err != nil {
+					b.Fatalf("%v: %s", err, stderr.String())
+				}
+				usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+				cpu += usage.Utime.Nano() + usage.Stime.Nano()
+				peak = max(peak, usage.Maxrss)
+			}
+			b.ReportMetric(float64(cpu)/float64(b.N)/1e6, "cpu-ms/op")
+			b.ReportMetric(float64(peak)/1024, "peak-MB")
+			b.ReportMetric(float64(len(bench.input))/1e6, "input-MB")
+		})
+	}
+}
+
+// stream has n ConfigMaps of 300 bytes, and after each every'th of them (0: none) a Deployment with a demand.
+func stream(n, every int) []byte {
+	var s bytes.Buffer
+	for i := range n {
+		fmt.Fprintf(&s, "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings-%06d\n  namespace: shop\n  labels:\n    app.kubernetes.io/name: settings\n"+
+			"data:\n  listen: \":8443\"\n  upstream: https://backend.shop.svc:8443/v1\n  note: |\n    one of many, made to be read as fast\n    as the disk allows\n", i)
+		if every > 0 && i%every == every-1 {
+			s.Write(demanding(i))
+		}
+	}
+	return s.Bytes()
+}
+
+// demanding is a Deployment whose pods ask for the certificate of shop/web.
+func demanding(i int) []byte {
+	return fmt.Appendf(nil, "---\napiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web-%06d\n  namespace: shop\nspec:\n  template:\n    spec:\n      serviceAccountName: web\n"+
+		"      containers:\n      - name: web\n        image: registry.example/web:1\n      volumes:\n      - name: tls\n        projected:\n          sources:\n"+
+		"          - podCertificate:\n              signerName: example.com/workload\n              keyType: ECDSAP256\n              credentialBundlePath: tls.pem\n", i)
+}
+
+// large has n ConfigMaps that hold size bytes each.
+func large(n, size int) []byte {
+	line := strings.Repeat("x", 79) + "\n"
+	var s bytes.Buffer
+	for i := range n {
+		fmt.Fprintf(&s, "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: dashboard-%d\ndata:\n  dashboard.json: |\n", i)
+		for range size / (4 + len(line)) {
+			s.WriteString("    " + line)
+		}
+	}
+	return s.Bytes()
+}

@@ -1,0 +1,376 @@
+// Package plugin is what Argo CD calls: its environment and the command line in, a plan for the manifests out.
+//
+// It gathers all that a decision depends on (configuration, render, evidence, Application, history) and hands it to package hold. It
+// decides nothing itself, prints nothing and writes nothing.
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/grantfirst/grantfirst/lib/config"
+	"github.com/grantfirst/grantfirst/lib/demand"
+	"github.com/grantfirst/grantfirst/lib/hold"
+	"github.com/grantfirst/grantfirst/lib/loaded"
+	"github.com/grantfirst/grantfirst/lib/manifest"
+	"github.com/grantfirst/grantfirst/lib/policy"
+	"github.com/grantfirst/grantfirst/lib/render"
+)
+
+// DefaultConfig is where the configuration is read from when nothing names another place.
+const DefaultConfig = "/etc/grantfirst/config.yaml"
+
+// Environment variables of Argo CD's plugin protocol (argo-cd docs/operator-manual/config-management-plugins.md) and of grantfirst.
+const (
+	envConfig         = "GRANTFIRST_CONFIG"
+	envApp            = "ARGOCD_APP_NAME"
+	envNamespace      = "ARGOCD_APP_NAMESPACE"
+	envProject        = "ARGOCD_APP_PROJECT_NAME"
+	envRevision       = "ARGOCD_APP_REVISION"
+	envRepoURL        = "ARGOCD_APP_SOURCE_REPO_URL"
+	envPath           = "ARGOCD_APP_SOURCE_PATH"
+	envTargetRevision = "ARGOCD_APP_SOURCE_TARGET_REVISION"
+	envParameters     = "ARGOCD_APP_PARAMETERS"
+	envKubeVersion    = "KUBE_VERSION"
+	envAPIVersions    = "KUBE_API_VERSIONS"
+)
+
+// Request is one call of the plugin. Empty fields fall back to the Application's file and then to the environment.
+type Request struct {
+	// Path is what to render: a directory, a manifest file, or "-" for a manifest stream on Stdin.
+	Path  string
+	Stdin io.Reader
+	// Config is the configuration file.
+	Config string
+	// Live are files or directories with Kubernetes objects that stand for the cluster.
+	Live []string
+	// Application is a file with the Argo CD Application.
+	Application string
+	Namespace   string
+	App         string
+	// Render is how to render: auto, directory, kustomize or helm.
+	Render string
+	// Getenv is os.Getenv.
+	Getenv func(string) string
+}
+
+// Outcome is the plan with what its caller has to say about it.
+type Outcome struct {
+	*hold.Plan
+	Application, Namespace string
+	// Warnings are for people, one line each.
+	Warnings []string
+}
+
+// call is a request with all that was found out about it.
+type call struct {
+	*Request
+	config      *config.Config
+	application *Application
+	// at is the index of the rendered source in the Application, -1 where it is not known.
+	at      int
+	app     string
+	project string
+	// root is the repository on disk, repo the same confined, dir the slash path in it that is rendered.
+	root     string
+	repo     fs.FS
+	dir      string
+	options  render.Options
+	origins  []render.Origin
+	warnings []string
+}
+
+// Plan gathers what the decision depends on and makes it. The plan is nil only with an error.
+func (r *Request) Plan(ctx context.Context) (*Outcome, error) {
+	c := &call{Request: r, at: -1}
+	if err := c.prepare(); err != nil {
+		return nil, err
+	}
+	stream, err := c.stream()
+	if err != nil {
+		return nil, err
+	}
+	out := &Outcome{Application: c.app, Namespace: c.options.Namespace, Warnings: c.warnings}
+	mode, marker := c.config.For(c.project, c.app)
+	if c.application != nil && c.application.Spec.SourceHydrator != nil && mode == config.Enforce {
+		// What the plugin prints is committed to Git: a hold would become the desired state.
+		mode = config.Observe
+		out.Warnings = append(out.Warnings, "the Application uses the source hydrator, which commits what is printed here: nothing is held; use the pre-merge check instead")
+	}
+	demands, err := demand.InStream(stream, c.options.Namespace)
+	if err != nil {
+		if mode != config.Observe {
+			return nil, fmt.Errorf("%s: %w", c.whereIs(err), err)
+		}
+		out.Plan = hold.Undecided(stream, err)
+		return out, nil
+	}
+	asking, evidence, err := c.evidence(ctx, demands)
+	if err != nil {
+		return nil, err
+	}
+	in := hold.Input{
+		Stream:      stream,
+		Demands:     demands,
+		Application: c.app,
+		Namespace:   c.options.Namespace,
+		Source:      c.sourceID(),
+		Config:      c.config,
+		Mode:        mode,
+		Marker:      marker,
+		Evidence:    evidence,
+		Asking:      asking,
+	}
+	if c.application != nil {
+		in.Tracked = c.application.tracked()
+		in.Sources = len(c.application.sources())
+		in.ServerSideDiff = c.application.serverSideDiff()
+		in.Past = c.past()
+	}
+	out.Plan, err = hold.Make(in)
+	return out, err
+}
+
+// prepare reads everything that is not the render itself.
+func (c *call) prepare() error {
+	if err := c.readConfig(); err != nil {
+		return err
+	}
+	if c.Application != "" {
+		data, err := os.ReadFile(c.Application)
+		if err != nil {
+			return fmt.Errorf("application: %w", err)
+		}
+		if c.application, err = ReadApplication(data); err != nil {
+			return fmt.Errorf("application: %s: %w", c.Application, err)
+		}
+	}
+	from := c.application
+	if from == nil {
+		from = &Application{}
+	}
+	c.app = cmp.Or(c.App, c.Getenv(envApp), from.InstanceName())
+	c.project = cmp.Or(c.Getenv(envProject), from.Spec.Project)
+	c.options = render.Options{
+		Application: c.app,
+		Namespace:   cmp.Or(c.Namespace, c.Getenv(envNamespace), from.Spec.Destination.Namespace),
+		KubeVersion: c.Getenv(envKubeVersion),
+	}
+	if list := c.Getenv(envAPIVersions); list != "" {
+		c.options.APIVersions = strings.Split(list, ",")
+	}
+	if err := c.open(); err != nil {
+		return err
+	}
+	c.options.Env = c.buildEnvironment(c.Getenv(envRevision))
+	return c.parameters(&c.options)
+}
+
+// buildEnvironment is what Argo CD replaces in the parameters of its own tools (argo-cd reposerver/repository/repository.go, newEnv).
+func (c *call) buildEnvironment(revision string) map[string]string {
+	env := map[string]string{
+		envApp: c.app, envNamespace: c.options.Namespace, envProject: c.project, envRevision: revision,
+		envRevision + "_SHORT":   revision[:min(len(revision), 7)],
+		envRevision + "_SHORT_8": revision[:min(len(revision), 8)],
+		envRepoURL:               c.Getenv(envRepoURL), envPath: c.Getenv(envPath), envTargetRevision: c.Getenv(envTargetRevision),
+		envKubeVersion: c.Getenv(envKubeVersion), envAPIVersions: c.Getenv(envAPIVersions),
+	}
+	if s := c.source(); s != nil {
+		env[envRepoURL], env[envPath], env[envTargetRevision] = s.RepoURL, s.Path, s.TargetRevision
+	}
+	return env
+}
+
+func (c *call) readConfig() error {
+	file := cmp.Or(c.Config, c.Getenv(envConfig))
+	named := file != ""
+	file = cmp.Or(file, DefaultConfig)
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) && !named && c.Getenv(envApp) == "" {
+		c.config = config.Default()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("configuration: %w: name an existing file with --config or %s", err, envConfig)
+	}
+	if c.config, err = config.Parse(data); err != nil {
+		return fmt.Errorf("configuration: %s: %w", file, err)
+	}
+	return nil
+}
+
+// open finds the repository and which of the Application's sources is asked for.
+func (c *call) open() error {
+	o := origin{repoURL: c.Getenv(envRepoURL), path: c.Getenv(envPath), targetRevision: c.Getenv(envTargetRevision)}
+	if c.Path != "-" {
+		var err error
+		if c.root, c.dir, err = render.Locate(c.Path, o.path); err != nil {
+			return err
+		}
+		if c.repo, _, err = render.Open(c.Path, o.path); err != nil {
+			return err
+		}
+	}
+	if c.application == nil {
+		return nil
+	}
+	sources := c.application.sources()
+	if o.path == "" {
+		o.path = c.dir
+	}
+	if len(sources) == 1 && c.Getenv(envRepoURL) == "" {
+		c.at = 0
+		return nil
+	}
+	var err error
+	if c.at, err = o.find(sources); err != nil {
+		return err
+	}
+	if c.at < 0 {
+		return fmt.Errorf("application %s: none of its sources has path %q: run in the path of one, or give an Application of this source", c.app, o.path)
+	}
+	return nil
+}
+
+// source is the source of the Application that is rendered, nil where that is not known.
+func (c *call) source() *Source {
+	if c.application == nil || c.at < 0 {
+		return nil
+	}
+	return &c.application.sources()[c.at]
+}
+
+func (c *call) sourceID() string {
+	if s := c.source(); s != nil {
+		for i, other := range c.application.sources() {
+			if i != c.at && other.id() == s.id() {
+				return s.id() + "@" + s.TargetRevision
+			}
+		}
+		return s.id()
+	}
+	if url := c.Getenv(envRepoURL); url != "" {
+		return (&Source{RepoURL: url, Path: c.Getenv(envPath)}).id()
+	}
+	return ""
+}
+
+// parameters puts the Application's parameters into o: those of the environment, else those of the Application's file. Flags win.
+func (c *call) parameters(o *render.Options) error {
+	if text := c.Getenv(envParameters); text != "" {
+		var values []render.ParameterValue
+		if err := json.Unmarshal([]byte(text), &values); err != nil {
+			return fmt.Errorf("%s: %w", envParameters, err)
+		}
+		if err := o.Set(values); err != nil {
+			return err
+		}
+	} else if s := c.source(); s != nil && c.Path != "-" {
+		if err := s.options(o); err != nil {
+			return fmt.Errorf("application %s: %w", c.app, err)
+		}
+	}
+	if c.Render != "" {
+		o.Render = c.Render
+	}
+	return nil
+}
+
+func (c *call) stream() (*manifest.Stream, error) {
+	var raw []byte
+	if c.Path == "-" {
+		var err error
+		if raw, err = io.ReadAll(c.Stdin); err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+	} else {
+		result, err := render.Render(c.repo, c.dir, c.options)
+		if err != nil {
+			return nil, err
+		}
+		raw, c.origins = result.Stream, result.Origins
+		for _, s := range result.Skipped {
+			c.warnings = append(c.warnings, s.Path+": left out: "+s.Why)
+		}
+	}
+	stream, err := manifest.Parse(raw)
+	if errors.Is(err, manifest.ErrEmpty) {
+		if c.config.AllowEmpty {
+			return &manifest.Stream{}, nil
+		}
+		return nil, fmt.Errorf("%s: %w: with prune on that would delete the whole Application; set allowEmpty in the configuration if it is meant", c.where(), err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.whereIs(err), err)
+	}
+	return stream, nil
+}
+
+func (c *call) where() string {
+	if c.Path == "-" {
+		return "standard input"
+	}
+	return path.Clean(c.dir)
+}
+
+// whereIs names the file that an error of the stream comes from, where that is known.
+func (c *call) whereIs(err error) string {
+	name := c.where()
+	var e *manifest.Error
+	if !errors.As(err, &e) {
+		return name
+	}
+	for _, o := range c.origins {
+		if o.Line > e.Line {
+			break
+		}
+		name = o.Path
+	}
+	return name
+}
+
+// evidence gives what the signers have loaded that a decision needs, and what live pods ask for, where that can be seen. Without any
+// source of it everything is unknown, which holds what is new.
+func (c *call) evidence(ctx context.Context, demands []demand.Demand) ([]demand.Asker, map[*config.Signer]policy.Evidence, error) {
+	evidence := map[*config.Signer]policy.Evidence{}
+	if len(c.Live) == 0 {
+		for _, s := range hold.Signers(c.config, demands, nil) {
+			evidence[s] = policy.Evidence{Kind: s.Evidence, Problem: "no evidence was given: name files with the signer's pods and ConfigMaps with --live"}
+		}
+		return nil, evidence, nil
+	}
+	snapshot, err := loaded.Read(c.Live...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("live objects: %w", err)
+	}
+	asking, err := snapshot.Asking()
+	if err != nil {
+		return nil, nil, fmt.Errorf("live objects: %w", err)
+	}
+	for _, s := range hold.Signers(c.config, demands, asking) {
+		objects, err := snapshot.Objects(ctx, s)
+		if err != nil {
+			evidence[s] = policy.Evidence{Kind: s.Evidence, Problem: err.Error()}
+			continue
+		}
+		evidence[s] = loaded.Evaluate(s, objects)
+	}
+	return asking, evidence, nil
+}
+
+// Parameters is the announcement that Argo CD shows as the form of an Application, for the repository at dir.
+func (r *Request) Parameters() ([]render.Parameter, error) {
+	repo, dir, err := render.Open(r.Path, r.Getenv(envPath))
+	if err != nil {
+		return nil, err
+	}
+	return render.Announce(repo, dir)
+}
