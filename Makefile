@@ -1,0 +1,34 @@
+# Needs Go and nothing else; "make test" also a C compiler (the race detector). Module downloads are the only use of the network.
+
+SHELL    := /bin/bash -o pipefail
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+FUZZTIME ?= 60s
+
+# The same line stands in the Dockerfile (a test compares them). The version is passed in, so a source archive gives the same binary as a clone.
+GO_BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
+
+.PHONY: help test build fuzz bench image-root
+
+help: ## Show this list (default)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+# The build comes first so that the tests which start the binary find it compiled and spend no test time on it.
+test: build ## Vet, check the formatting, run staticcheck and all tests with the race detector
+	go vet ./...
+	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then printf 'run gofmt -w on:\n%s\n' "$$unformatted"; exit 1; fi
+	go tool staticcheck ./...
+	go test -race ./...
+
+build: ## Build the static binary bin/grantfirst
+	$(GO_BUILD) -o bin/grantfirst ./cmd/grantfirst
+
+fuzz: ## Run every fuzz target for FUZZTIME (60s) on two cores
+	.ci/fuzz $(FUZZTIME)
+
+bench: ## Run the Go benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+image-root: ## Lay out what the image holds in the folder DIR
+	@: $(if $(DIR),,$(error name the folder: make image-root DIR=...))
+	$(GO_BUILD) -o $(DIR)/usr/local/bin/grantfirst ./cmd/grantfirst
+	install -D -m 0644 plugin.yaml $(DIR)/home/argocd/cmp-server/config/plugin.yaml

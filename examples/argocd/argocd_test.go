@@ -1,0 +1,299 @@
+// Package argocd_test proves that a cluster takes the marker's CRD and that Argo CD reads the health check.
+package argocd_test
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	lua "github.com/yuin/gopher-lua"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	"k8s.io/kube-openapi/pkg/validation/validate"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/grantfirst/grantfirst/lib/hold"
+)
+
+const healthKey = "resource.customizations.health.grantfirst.dev_Hold"
+
+func readYAML(t *testing.T, file string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(text, into); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+// holdVersion gives the CRD's only version.
+func holdVersion(t *testing.T) apiextensionsv1.CustomResourceDefinitionVersion {
+	t.Helper()
+	var crd apiextensionsv1.CustomResourceDefinition
+	readYAML(t, "hold-crd.yaml", &crd)
+	if want := crd.Spec.Names.Plural + "." + crd.Spec.Group; crd.Name != want {
+		t.Errorf("the CRD's name is %s, the API server wants %s", crd.Name, want)
+	}
+	if crd.Spec.Group != hold.Group || len(crd.Spec.Versions) != 1 || crd.Spec.Versions[0].Name != "v1alpha1" {
+		t.Fatalf("group and version are not %s/v1alpha1", hold.Group)
+	}
+	return crd.Spec.Versions[0]
+}
+
+// holdSchema gives the schema as the API server holds it in memory.
+func holdSchema(t *testing.T) *schema.Structural {
+	t.Helper()
+	var internal apiextensions.JSONSchemaProps
+	v1 := holdVersion(t).Schema.OpenAPIV3Schema
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v1, &internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	s, err := schema.NewStructural(&internal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestTheSchemaOfHoldIsStructural(t *testing.T) {
+	if errs := schema.ValidateStructural(nil, holdSchema(t)); len(errs) > 0 {
+		t.Error(errs.ToAggregate())
+	}
+}
+
+func TestKubectlShowsApplicationReasonSignerAndAge(t *testing.T) {
+	spec := holdSchema(t).Properties["spec"].Properties
+	var columns []string
+	for _, column := range holdVersion(t).AdditionalPrinterColumns {
+		columns = append(columns, column.Name+" "+column.Type)
+		if field, ok := strings.CutPrefix(column.JSONPath, ".spec."); ok && spec[field].Type != column.Type {
+			t.Errorf("column %s: %s is a %q", column.Name, column.JSONPath, spec[field].Type)
+		}
+	}
+	if want := []string{"Application string", "Waiting For string", "Signer string", "Age date"}; !slices.Equal(columns, want) {
+		t.Errorf("columns %q, want %q", columns, want)
+	}
+}
+
+func TestEveryFieldOfAHoldSaysWhatItMeans(t *testing.T) {
+	eachField(holdSchema(t).Properties["spec"], "spec", func(path string, s schema.Structural) {
+		if s.Description == "" {
+			t.Errorf("%s has no description", path)
+		}
+	})
+}
+
+func eachField(s schema.Structural, path string, visit func(string, schema.Structural)) {
+	visit(path, s)
+	for name, field := range s.Properties {
+		eachField(field, path+"."+name, visit)
+	}
+	if s.Items != nil {
+		eachField(*s.Items, path+"[]", visit)
+	}
+}
+
+// A field of the marker that the schema lacks is not checked and not explained; one that only the schema has promises what nobody writes.
+func TestTheSchemaHasTheFieldsThatTheMarkerHasAndNoOthers(t *testing.T) {
+	var inSchema, inMarker []string
+	eachField(holdSchema(t).Properties["spec"], "spec", func(path string, s schema.Structural) {
+		inSchema = append(inSchema, path+" "+s.Type)
+	})
+	eachGoField(reflect.TypeFor[hold.HoldSpec](), "spec", func(path, kind string) {
+		inMarker = append(inMarker, path+" "+kind)
+	})
+	slices.Sort(inSchema)
+	slices.Sort(inMarker)
+	if !slices.Equal(inSchema, inMarker) {
+		t.Errorf("schema:\n  %s\nmarker:\n  %s", strings.Join(inSchema, "\n  "), strings.Join(inMarker, "\n  "))
+	}
+}
+
+func eachGoField(goType reflect.Type, path string, visit func(path, kind string)) {
+	switch goType.Kind() {
+	case reflect.Struct:
+		visit(path, "object")
+		for field := range goType.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			eachGoField(field.Type, path+"."+name, visit)
+		}
+	case reflect.Slice:
+		visit(path, "array")
+		eachGoField(goType.Elem(), path+"[]", visit)
+	default:
+		visit(path, goType.Kind().String())
+	}
+}
+
+func TestHolds(t *testing.T) {
+	complete := func() hold.Hold {
+		return hold.Hold{
+			APIVersion: "grantfirst.dev/v1alpha1",
+			Kind:       "Hold",
+			Metadata:   hold.Metadata{Name: "grantfirst-0123456789-none", Namespace: "shop"},
+			Spec: hold.HoldSpec{
+				Application: "web",
+				Signer:      "example.com/workload",
+				WaitingFor:  "example.com/workload to load the grant for shop/web",
+				Digest:      "sha256:" + strings.Repeat("0f", 32),
+				Demands: []hold.HoldDemand{{
+					SignerName: "example.com/workload", Namespace: "shop", ServiceAccount: "web", KeyType: "ECDSAP256",
+					Replicas: []hold.HoldReplica{{Pod: "pod-cert-signer-0", Decision: "notGranted", Reason: "NoGrant"}},
+				}},
+			},
+		}
+	}
+	tests := map[string]struct {
+		change func(*hold.Hold)
+		want   string
+	}{
+		"a complete one is taken":                           {func(*hold.Hold) {}, ""},
+		"one without a list of demands is taken":            {func(h *hold.Hold) { h.Spec.Demands = []hold.HoldDemand{} }, ""},
+		"one that names no Application is refused":          {func(h *hold.Hold) { h.Spec.Application = "" }, "spec.application"},
+		"one that does not say what it awaits is refused":   {func(h *hold.Hold) { h.Spec.WaitingFor = "" }, "spec.waitingFor"},
+		"one whose identity is not a sha256 is refused":     {func(h *hold.Hold) { h.Spec.Digest = "sha256:0f" }, "spec.digest"},
+		"one whose identity is in upper-case is refused":    {func(h *hold.Hold) { h.Spec.Digest = "sha256:" + strings.Repeat("0F", 32) }, "spec.digest"},
+		"a replica whose decision is not known is no error": {func(h *hold.Hold) { h.Spec.Demands[0].Replicas[0].Decision = "" }, ""},
+	}
+	validator := validate.NewSchemaValidator(holdSchema(t).ToKubeOpenAPI(), nil, "", strfmt.Default)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := complete()
+			test.change(&h)
+			text, err := yaml.Marshal(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var object map[string]any
+			if err := yaml.Unmarshal(text, &object); err != nil {
+				t.Fatal(err)
+			}
+			err = errors.Join(validator.Validate(object).Errors...)
+			switch {
+			case test.want == "" && err != nil:
+				t.Error(err)
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("error %v does not name %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestHealthCheck(t *testing.T) {
+	var patch struct {
+		APIVersion, Kind string
+		Metadata         struct{ Name string }
+		Data             map[string]string
+	}
+	readYAML(t, "argocd-cm.yaml", &patch)
+	if keys := slices.Collect(maps.Keys(patch.Data)); !slices.Equal(keys, []string{healthKey}) {
+		t.Fatalf("the patch sets %v, it should set only %s", keys, healthKey)
+	}
+	tests := map[string]struct {
+		object  map[string]any
+		message string
+	}{
+		"a Hold is Suspended and says what it waits for": {map[string]any{"spec": map[string]any{"waitingFor": "the grant for shop/web"}}, "the grant for shop/web"},
+		"a Hold with nothing to say is still Suspended":  {map[string]any{"spec": map[string]any{"waitingFor": ""}}, "waits for a grant"},
+		"a Hold without a reason is still Suspended":     {map[string]any{"spec": map[string]any{}}, "waits for a grant"},
+		"a Hold without a spec is still Suspended":       {map[string]any{}, "waits for a grant"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			status, message := health(t, patch.Data[healthKey], test.object)
+			if status != "Suspended" || message != test.message {
+				t.Errorf("%s %q, want Suspended %q", status, message, test.message)
+			}
+		})
+	}
+}
+
+// health runs a script with what Argo CD gives it: the object, and of Lua's libraries only base, table and package
+// (Argo CD v2.14 util/lua/lua.go; its harmless os library is left out here).
+func health(t *testing.T, script string, object map[string]any) (status, message string) {
+	t.Helper()
+	l := lua.NewState(lua.Options{SkipOpenLibs: true})
+	defer l.Close()
+	for name, open := range map[string]lua.LGFunction{lua.LoadLibName: lua.OpenPackage, lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable} {
+		if err := l.CallByParam(lua.P{Fn: l.NewFunction(open), Protect: true}, lua.LString(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.SetGlobal("obj", table(l, object))
+	if err := l.DoString(script); err != nil {
+		t.Fatal(err)
+	}
+	result, ok := l.Get(-1).(*lua.LTable)
+	if !ok {
+		t.Fatalf("the script returns a %s, Argo CD wants a table", l.Get(-1).Type())
+	}
+	return result.RawGetString("status").String(), result.RawGetString("message").String()
+}
+
+func table(l *lua.LState, object map[string]any) *lua.LTable {
+	result := l.NewTable()
+	for key, value := range object {
+		switch value := value.(type) {
+		case map[string]any:
+			result.RawSetString(key, table(l, value))
+		case string:
+			result.RawSetString(key, lua.LString(value))
+		}
+	}
+	return result
+}
+
+func TestTheComponentAddsTheCRDAndTheHealthCheckToAnInstallation(t *testing.T) {
+	tests := map[string]string{
+		"whose argocd-cm names no namespace": "{name: argocd-cm}",
+		"whose argocd-cm names a namespace":  "{name: argocd-cm, namespace: argocd}",
+	}
+	for name, metadata := range tests {
+		t.Run(name, func(t *testing.T) {
+			files := filesys.MakeFsInMemory()
+			write := func(name, text string) {
+				if err := files.WriteFile(name, []byte(text)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, name := range []string{"kustomization.yaml", "hold-crd.yaml", "argocd-cm.yaml"} {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write("/grantfirst/"+name, string(text))
+			}
+			write("/install/install.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: "+metadata+"\ndata: {url: https://argocd.example}\n")
+			write("/install/kustomization.yaml", "namespace: argocd\nresources: [install.yaml]\ncomponents: [../grantfirst]\n")
+
+			resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/install")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kinds []string
+			for _, r := range resources.Resources() {
+				kinds = append(kinds, r.GetKind())
+				if r.GetKind() != "ConfigMap" {
+					continue
+				}
+				if data := r.GetDataMap(); data["url"] != "https://argocd.example" || !strings.Contains(data[healthKey], "Suspended") {
+					t.Errorf("data of argocd-cm: %v", data)
+				}
+			}
+			slices.Sort(kinds)
+			if want := []string{"ConfigMap", "CustomResourceDefinition"}; !slices.Equal(kinds, want) {
+				t.Errorf("the build has %v, want %v", kinds, want)
+			}
+		})
+	}
+}
