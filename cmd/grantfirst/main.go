@@ -31,10 +31,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		Usage:           "grant first, switch second: hold workloads back until their signer has loaded the grant",
 		HideVersion:     true,
 		HideHelpCommand: true,
-		Reader:          stdin,
-		Writer:          stdout,
-		ErrWriter:       stderr,
-		Commands:        []*cli.Command{generateCommand(), explainCommand(), parametersCommand(), versionCommand()},
+		// A comma is an ordinary character in a file name.
+		DisableSliceFlagSeparator: true,
+		Reader:                    stdin,
+		Writer:                    stdout,
+		ErrWriter:                 stderr,
+		Commands:                  []*cli.Command{generateCommand(), explainCommand(), parametersCommand(), versionCommand()},
 		// Exit codes are this function's; the library's own handler would end the process.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   usageError,

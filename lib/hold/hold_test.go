@@ -421,6 +421,13 @@ func TestOnlyWhatCanBeHeldHolds(t *testing.T) {
 	}
 }
 
+func TestWhatItsAuthorSkipsAsksForNothing(t *testing.T) {
+	skipped := strings.Replace(deployment, "  namespace: shop\n", "  namespace: shop\n  annotations: {argocd.argoproj.io/hook: Skip}\n", 1)
+	if p := mustMake(t, input(t, skipped, replicas(t, grantsNobody))); len(p.Demands) != 0 {
+		t.Errorf("demands of pods that will never be made: %+v", p.Demands)
+	}
+}
+
 func TestTheSameInputsGiveTheSameBytes(t *testing.T) {
 	text := docs(deployment, service, policyObjectWeb)
 	first := mustBytes(t, mustMake(t, input(t, text, replicas(t, grantsNobody, "?"))))

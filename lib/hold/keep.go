@@ -58,6 +58,19 @@ func (p *Plan) keep(waitingFor string) ([]keeper, error) {
 	return append(out, stubs...), err
 }
 
+// keysOf gives the identities under which Argo CD may track an object of a render: it puts the destination namespace into namespaced
+// objects that have none, and takes the namespace away from objects that can have none.
+func (p *Plan) keysOf(id manifest.ID) []objectKey {
+	k := objectKey{id.Group(), id.Kind, id.Namespace, id.Name}
+	switch {
+	case id.Namespace == "":
+		return []objectKey{k, {k.group, k.kind, p.in.Namespace, k.name}}
+	case clusterScoped(k.group, k.kind):
+		return []objectKey{k, {k.group, k.kind, "", k.name}}
+	}
+	return []objectKey{k}
+}
+
 // missing gives what the Application tracks, would prune, and this render does not have.
 func (p *Plan) missing() map[objectKey]Resource {
 	has := map[objectKey]bool{}
@@ -65,10 +78,7 @@ func (p *Plan) missing() map[objectKey]Resource {
 		if !o.target {
 			continue
 		}
-		k := objectKey{o.Group(), o.Kind, o.Namespace, o.Name}
-		has[k] = true
-		if o.Namespace == "" {
-			k.namespace = p.in.Namespace
+		for _, k := range p.keysOf(o.ID) {
 			has[k] = true
 		}
 	}
@@ -99,11 +109,9 @@ func (p *Plan) keepersFrom(stream *manifest.Stream, missing map[objectKey]Resour
 		}
 		var values []map[string]any
 		for i, h := range heads {
-			k := objectKey{h.Group(), h.Kind, h.Namespace, h.Name}
-			if _, ok := missing[k]; !ok && h.Namespace == "" {
-				k.namespace = p.in.Namespace
-			}
-			if _, ok := missing[k]; !ok || kindOfHook(h.Annotations) != hookNone && kindOfHook(h.Annotations) != hookNever {
+			keys := p.keysOf(h.ID)
+			at := slices.IndexFunc(keys, func(k objectKey) bool { _, ok := missing[k]; return ok })
+			if hook := kindOfHook(h.Annotations); at < 0 || hook != hookNone && hook != hookNever {
 				continue
 			}
 			if values == nil {
@@ -115,7 +123,7 @@ func (p *Plan) keepersFrom(stream *manifest.Stream, missing map[objectKey]Resour
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", h.ID, err)
 			}
-			delete(missing, k)
+			delete(missing, keys[at])
 			out = append(out, keeper{id: h.ID, why: "deleted in this revision; stays until the release", manifest: text})
 		}
 	}

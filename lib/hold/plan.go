@@ -45,17 +45,20 @@ type object struct {
 
 // place decides for every object of a held stream what it goes out as (docs/design.md section 4).
 func (p *Plan) place() error {
-	roles, err := p.signerRoles()
+	heads := make([][]manifest.Head, len(p.in.Stream.Documents))
+	for i, doc := range p.in.Stream.Documents {
+		var err error
+		if heads[i], err = doc.Heads(); err != nil {
+			return err
+		}
+	}
+	roles, err := p.signerRoles(heads)
 	if err != nil {
 		return err
 	}
 	waitingFor := p.WaitingFor()
-	for _, doc := range p.in.Stream.Documents {
-		heads, err := doc.Heads()
-		if err != nil {
-			return err
-		}
-		for item, h := range heads {
+	for i, doc := range p.in.Stream.Documents {
+		for item, h := range heads[i] {
 			o := object{Object: Object{ID: h.ID}, document: doc.Number, item: item}
 			if o.Name == "" {
 				o.Name = h.GenerateName
@@ -173,24 +176,20 @@ func (p *Plan) Objects() ([]Object, error) {
 
 // signerRoles finds the roles and bindings of ServiceAccounts in a signer's namespace: without them a signer that comes with this very
 // render would never load anything.
-func (p *Plan) signerRoles() (map[string]string, error) {
+func (p *Plan) signerRoles(heads [][]manifest.Head) (map[string]string, error) {
 	out := map[string]string{}
-	for _, doc := range p.in.Stream.Documents {
-		heads, err := doc.Heads()
-		if err != nil {
-			return nil, err
-		}
-		isBinding := func(h manifest.Head) bool {
-			return h.Group() == rbacGroup && (h.Kind == "RoleBinding" || h.Kind == "ClusterRoleBinding")
-		}
-		if !slices.ContainsFunc(heads, isBinding) {
+	isBinding := func(h manifest.Head) bool {
+		return h.Group() == rbacGroup && (h.Kind == "RoleBinding" || h.Kind == "ClusterRoleBinding")
+	}
+	for n, doc := range p.in.Stream.Documents {
+		if !slices.ContainsFunc(heads[n], isBinding) {
 			continue
 		}
 		values, err := doc.Decode()
 		if err != nil {
 			return nil, err
 		}
-		for i, h := range heads {
+		for i, h := range heads[n] {
 			if !isBinding(h) {
 				continue
 			}

@@ -244,7 +244,7 @@ func TestKeepers(t *testing.T) {
 		},
 		"what only a commit during the hold deleted is kept out of the released render": {
 			past: []Entry{entry(t, "r2", deployment), entry(t, "r1", deployment), entry(t, "r0", docs(deployment, gone))}, marker: Key("r0", "{}"),
-			tracked: []Resource{goneResource}, want: []string{"ConfigMap/gone: keep"},
+			tracked: []Resource{goneResource}, want: []string{"ConfigMap/gone: keep"}, text: "a: \"1\"",
 		},
 		"what a commit during the hold added and another deleted is kept": {
 			past: []Entry{entry(t, "r1", docs(deployment, gone)), entry(t, "r0", deployment)}, marker: Key("r0", "{}"),
@@ -265,6 +265,10 @@ func TestKeepers(t *testing.T) {
 		"without the old render other kinds are kept by their name unless ServerSideDiff is on": {
 			past: []Entry{unreadable("r0", "shallow clone")}, tracked: []Resource{statefulSet}, want: []string{"StatefulSet/db: keep"},
 		},
+		"a live hook is never pruned and needs no stub": {
+			past: []Entry{unreadable("r0", "shallow clone")}, change: func(in *Input) { in.Sources = 2 },
+			tracked: []Resource{{Group: "batch", Version: "v1", Kind: "Job", Namespace: "shop", Name: "j", Hook: true}},
+		},
 		"with ServerSideDiff their deletion is refused": {
 			past: []Entry{unreadable("r0", "shallow clone")}, tracked: []Resource{statefulSet}, change: func(in *Input) { in.ServerSideDiff = true },
 			err: "apps/StatefulSet shop/db: deleted while the Application is held",
@@ -272,6 +276,13 @@ func TestKeepers(t *testing.T) {
 		"with several sources and no old render nothing can be told": {
 			past: []Entry{unreadable("r0", "shallow clone")}, tracked: []Resource{foreign}, change: func(in *Input) { in.Sources = 2 },
 			err: "ConfigMap shop/foreign: cannot tell whether this source deletes it",
+		},
+		"an object that cannot have a namespace is known by its name, whatever it writes": {
+			past: []Entry{unreadable("r0", "shallow clone")}, tracked: []Resource{tracked("scheduling.k8s.io", "v1", "PriorityClass", "", "high")},
+			change: func(in *Input) {
+				in.render(t, docs(deployment, object1("scheduling.k8s.io/v1", "PriorityClass", "shop", "high")))
+			},
+			want: []string{"PriorityClass/high: hold"},
 		},
 		"no history at all is no proof that nothing was there": {tracked: []Resource{goneResource}, want: []string{"ConfigMap/gone: keep"}},
 		"when nothing was ever released what is tracked is another source's": {
