@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -224,6 +225,10 @@ func TestParseSaysWhatIsWrongWhereAndWhatToDo(t *testing.T) {
 			`hold.alwaysEmit[0].namespace: "shop-*" is no namespace: use lower-case letters, digits and -, 63 at most (line 26)`}},
 		"a broken label selector is refused": {`labelSelector: "early=true"`, `labelSelector: "!"`, []string{
 			`hold.alwaysEmit[0].labelSelector: "!" is no label selector: unable to parse requirement: found '', expected: identifier (line 26)`}},
+		"a label selector of everything is refused": {`labelSelector: "early=true"`, `labelSelector: " "`, []string{
+			`hold.alwaysEmit[0].labelSelector: " " selects everything: name a label (line 26)`}},
+		"a pod selector of everything is refused": {"podSelector: app=other", `podSelector: " "`, []string{
+			"signers[1].podSelector: missing: give the labels of the signer's pods, such as app.kubernetes.io/name=pod-cert-signer (line 20)"}},
 		"an override that matches nothing is refused": {"projects: [sandbox-*]\n    applications: [\"team-?_*\"]", "projects: []", []string{
 			"overrides[0]: matches nothing: give projects or applications (line 28)"}},
 		"an override that changes nothing is refused": {"    mode: enforce\n    marker: Hold\n", "", []string{
@@ -331,6 +336,7 @@ func TestAnchorsAreFollowed(t *testing.T) {
 	}
 }
 
+// FuzzParse: CEL makes coverage vary from run to run, so that minimizing takes for ever; -fuzzminimizetime 10x ends it.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte(""))
@@ -351,4 +357,24 @@ func FuzzParse(f *testing.F) {
 			c.For("default", "web")
 		}
 	})
+}
+
+func TestTheExampleOfTheReferenceShowsTheDefaults(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	example, _, _ := strings.Cut(rest, "```")
+	got, err := Parse([]byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Signers) != 1 || got.Signer("example.com/workload") == nil {
+		t.Errorf("the signer: %+v", got.Signers)
+	}
+	got.Signers, got.Overrides, got.Hold.AlwaysEmit = nil, nil, nil
+	if want := Default(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
 }

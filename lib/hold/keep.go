@@ -26,12 +26,11 @@ func (r Resource) key() objectKey { return objectKey{r.Group, r.Kind, r.Namespac
 // Each is the object as it was rendered then, since a bare stub fails the dry run under ServerSideDiff, and a failed comparison keeps
 // even the grants from being applied (FIELD: argo-cd v2.14 and v3.5). What the render lacks is never taken from status.resources alone:
 // with several sources that would swallow the other sources' objects.
-func (p *Plan) keep(waitingFor string) ([]keeper, error) {
+func (p *Plan) keep(annotations map[string]string) ([]keeper, error) {
 	missing := p.missing()
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	annotations := map[string]string{annotationHook: hookSkip, AnnotationWaitingFor: waitingFor}
 	var out []keeper
 	var problems []error
 	reached := false

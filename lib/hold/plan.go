@@ -45,28 +45,27 @@ type object struct {
 
 // place decides for every object of a held stream what it goes out as (docs/design.md section 4).
 func (p *Plan) place() error {
-	heads := make([][]manifest.Head, len(p.in.Stream.Documents))
-	for i, doc := range p.in.Stream.Documents {
-		var err error
-		if heads[i], err = doc.Heads(); err != nil {
-			return err
-		}
-	}
-	roles, err := p.signerRoles(heads)
+	roles, err := p.signerRoles()
 	if err != nil {
 		return err
 	}
-	waitingFor := p.WaitingFor()
-	for i, doc := range p.in.Stream.Documents {
-		for item, h := range heads[i] {
+	// One text and one map for all: a stream may have a hundred thousand objects.
+	waitsFor := p.waitsFor()
+	why, skip := "waits for "+waitsFor, map[string]string{annotationHook: hookSkip, AnnotationWaitingFor: waitsFor}
+	for _, doc := range p.in.Stream.Documents {
+		heads, err := doc.Heads()
+		if err != nil {
+			return err
+		}
+		for item, h := range heads {
 			o := object{Object: Object{ID: h.ID}, document: doc.Number, item: item}
 			if o.Name == "" {
 				o.Name = h.GenerateName
 			}
 			removal := p.heldByRemoval(doc, item, h)
-			why, emitted := p.emitted(h)
+			because, emitted := p.emitted(h)
 			if !emitted {
-				why, emitted = roles[roleKey(h.Group(), h.Kind, p.namespaceOf(h.Namespace), h.Name)]
+				because, emitted = roles[roleKey(h.Group(), h.Kind, p.namespaceOf(h.Namespace), h.Name)]
 			}
 			switch kind := kindOfHook(h.Annotations); {
 			case kind == hookNever:
@@ -79,17 +78,16 @@ func (p *Plan) place() error {
 				o.Action, o.Why = Omit, "a hook runs in a full sync only, and that comes with the release"
 			case (emitted || !p.switching) && !removal:
 				if !emitted {
-					why = "only a policy object waits, not this"
+					because = "only a policy object waits, not this"
 				}
-				o.Action, o.Why, o.target, o.applied, o.wave = Emit, why, true, true, wave(h.Annotations)
+				o.Action, o.Why, o.target, o.applied, o.wave = Emit, because, true, true, wave(h.Annotations)
 			default:
-				o.Action, o.Why, o.target = Withhold, "waits for "+waitingFor, true
-				o.annotations = map[string]string{annotationHook: hookSkip, AnnotationWaitingFor: waitingFor}
+				o.Action, o.Why, o.target, o.annotations = Withhold, why, true, skip
 			}
 			p.objects = append(p.objects, o)
 		}
 	}
-	if p.keepers, err = p.keep(waitingFor); err != nil {
+	if p.keepers, err = p.keep(skip); err != nil {
 		return err
 	}
 	p.marker, err = p.newMarker(p.highestWave())
@@ -176,20 +174,27 @@ func (p *Plan) Objects() ([]Object, error) {
 
 // signerRoles finds the roles and bindings of ServiceAccounts in a signer's namespace: without them a signer that comes with this very
 // render would never load anything.
-func (p *Plan) signerRoles(heads [][]manifest.Head) (map[string]string, error) {
+func (p *Plan) signerRoles() (map[string]string, error) {
 	out := map[string]string{}
 	isBinding := func(h manifest.Head) bool {
 		return h.Group() == rbacGroup && (h.Kind == "RoleBinding" || h.Kind == "ClusterRoleBinding")
 	}
-	for n, doc := range p.in.Stream.Documents {
-		if !slices.ContainsFunc(heads[n], isBinding) {
+	for _, doc := range p.in.Stream.Documents {
+		if !doc.MayHave("RoleBinding") && !doc.MayHave("ClusterRoleBinding") {
+			continue
+		}
+		heads, err := doc.Heads()
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(heads, isBinding) {
 			continue
 		}
 		values, err := doc.Decode()
 		if err != nil {
 			return nil, err
 		}
-		for i, h := range heads[n] {
+		for i, h := range heads {
 			if !isBinding(h) {
 				continue
 			}

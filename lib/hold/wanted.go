@@ -24,27 +24,57 @@ func (p *Plan) waiting() []*Demand {
 
 // WaitingFor is the reason of the hold in one line; empty where nothing is held.
 func (p *Plan) WaitingFor() string {
-	var lines []string
-	for _, d := range p.waiting() {
-		line := fmt.Sprintf("%s for %s/%s: %s", d.SignerName, d.Namespace, d.ServiceAccount, d.Message)
-		if !slices.Contains(lines, line) {
-			lines = append(lines, line)
-		}
-	}
+	var reasons lines
 	if p.switching && len(p.Removals) > 0 {
-		lines = append([]string{"this revision gives one grant and takes away another that is still used, and each waits for the other: ship them apart"}, lines...)
+		reasons.add("this revision gives one grant and takes away another that is still used, and each waits for the other: ship them apart")
+	}
+	for _, d := range p.waiting() {
+		reasons.add(fmt.Sprintf("%s for %s/%s: %s", d.SignerName, d.Namespace, d.ServiceAccount, d.Message))
 	}
 	for _, r := range p.Removals {
-		lines = append(lines, r.Message)
+		reasons.add(r.Message)
 	}
-	if len(lines) == 0 {
-		return ""
+	return reasons.String()
+}
+
+// waitsFor is what held objects say: which grants are waited for, and nothing that changes while the replicas load them.
+func (p *Plan) waitsFor() string {
+	var grants lines
+	for _, d := range p.waiting() {
+		grants.add(fmt.Sprintf("%s for %s/%s", d.SignerName, d.Namespace, d.ServiceAccount))
 	}
-	const shown = 3
-	if more := len(lines) - shown; more > 0 {
-		lines = append(lines[:shown], fmt.Sprintf("and %d more", more))
+	for _, r := range p.Removals {
+		d := &r.Asker.Demand
+		grants.add(fmt.Sprintf("%s for %s/%s", d.SignerName, d.Namespace, d.ServiceAccount))
 	}
-	return strings.Join(lines, "; ")
+	return grants.String()
+}
+
+// lines collects texts without repeating any, and prints as many as a person reads.
+type lines struct {
+	seen  map[string]bool
+	first []string
+}
+
+func (l *lines) add(text string) {
+	if l.seen[text] {
+		return
+	}
+	if l.seen == nil {
+		l.seen = map[string]bool{}
+	}
+	l.seen[text] = true
+	if len(l.first) < 3 {
+		l.first = append(l.first, text)
+	}
+}
+
+func (l *lines) String() string {
+	text := strings.Join(l.first, "; ")
+	if more := len(l.seen) - len(l.first); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
 }
 
 // explainWaiting tells a demand that nobody grants from one whose grant is only not loaded yet: only the second ends by waiting.

@@ -71,7 +71,7 @@ type evaluation struct {
 	pods, live []*corev1.Pod
 	// objects are the ConfigMaps that are no reports, by name.
 	objects map[string]*object
-	// reports are by the UID of the pod that owns them.
+	// reports are by the UID of what owns them.
 	reports map[types.UID][]*corev1.ConfigMap
 	// newest is the policy object made last; nil where there is none with the policy key.
 	newest *object
@@ -189,9 +189,7 @@ func newEvaluation(s *config.Signer, o *Objects) (*evaluation, error) {
 func (e *evaluation) addConfigMap(cm *corev1.ConfigMap) {
 	if _, ok := cm.Labels[ReportLabel]; ok {
 		for _, owner := range cm.OwnerReferences {
-			if owner.APIVersion == "v1" && owner.Kind == "Pod" {
-				e.reports[owner.UID] = append(e.reports[owner.UID], cm)
-			}
+			e.reports[owner.UID] = append(e.reports[owner.UID], cm)
 		}
 		return
 	}
