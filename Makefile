@@ -7,10 +7,10 @@ FUZZTIME ?= 60s
 # The same line stands in the Dockerfile (a test compares them). The version is passed in, so a source archive gives the same binary as a clone.
 GO_BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 
-.PHONY: help test build fuzz bench image-root
+.PHONY: help test build fuzz bench image-root cluster test-cluster
 
 help: ## Show this list (default)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # The build comes first so that the tests which start the binary find it compiled and spend no test time on it.
 test: build ## Vet, check the formatting, run staticcheck and all tests with the race detector
@@ -32,3 +32,11 @@ image-root: ## Lay out what the image holds in the folder DIR
 	@: $(if $(DIR),,$(error name the folder: make image-root DIR=...))
 	$(GO_BUILD) -o $(DIR)/usr/local/bin/grantfirst ./cmd/grantfirst
 	install -D -m 0644 plugin.yaml $(DIR)/home/argocd/cmp-server/config/plugin.yaml
+
+CLUSTER = cd examples/outage/kubernetes && go run ./cmd/cluster
+
+cluster: ## Start a real Kubernetes on loopback (the first build takes 20 minutes) and print how to reach it
+	$(CLUSTER) up
+
+test-cluster: ## Run the tests that need a real Kubernetes, on one of their own
+	$(CLUSTER) run -in . -- go test -count=1 ./cluster ./hollownode/containers .

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/grantfirst/grantfirst/lib/config"
@@ -288,7 +289,7 @@ func (c *call) stream() (*manifest.Stream, error) {
 	var raw []byte
 	if c.Path == "-" {
 		var err error
-		if raw, err = io.ReadAll(c.Stdin); err != nil {
+		if raw, err = readAll(c.Stdin); err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
 	} else {
@@ -312,6 +313,32 @@ func (c *call) stream() (*manifest.Stream, error) {
 		return nil, fmt.Errorf("%s: %w", c.whereIs(err), err)
 	}
 	return stream, nil
+}
+
+// readAll is io.ReadAll for large streams: that one copies what it has five times on the way, and needs twice the memory. A file is
+// read in one piece.
+func readAll(r io.Reader) ([]byte, error) {
+	size := 64 << 10
+	if f, ok := r.(interface{ Stat() (fs.FileInfo, error) }); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			size = int(info.Size()) + 1
+		}
+	}
+	var chunks [][]byte
+	for ; ; size = min(2*size, 8<<20) {
+		chunk := make([]byte, size)
+		n, err := io.ReadFull(r, chunk)
+		chunks = append(chunks, chunk[:n])
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			if len(chunks) == 1 {
+				return chunks[0], nil
+			}
+			return slices.Concat(chunks...), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 func (c *call) where() string {

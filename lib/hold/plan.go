@@ -62,7 +62,10 @@ func (p *Plan) place() error {
 			if o.Name == "" {
 				o.Name = h.GenerateName
 			}
-			removal := p.heldByRemoval(doc, item, h)
+			removal, err := p.heldByRemoval(doc, item, h)
+			if err != nil {
+				return err
+			}
 			because, emitted := p.emitted(h)
 			if !emitted {
 				because, emitted = roles[roleKey(h.Group(), h.Kind, p.namespaceOf(h.Namespace), h.Name)]

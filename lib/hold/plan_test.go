@@ -362,10 +362,10 @@ func TestRemovalWaitsForThePods(t *testing.T) {
 			asking: []demand.Asker{asker("shop/web-1", "web")}, want: []string{"ConfigMap/policy: emit", "Deployment/signer: emit"},
 		},
 		"the object that a content-hash name replaces is kept": {
-			text: docs(strings.Replace(nobody, "name: policy", "name: policy-2", 1), service), asking: []demand.Asker{asker("shop/web-1", "web")},
+			text: docs(strings.Replace(nobody, "name: policy", "name: policy-2", 1), strings.Replace(signer, "name: policy}", "name: policy-2}", 1), other, service), asking: []demand.Asker{asker("shop/web-1", "web")},
 			past:    []Entry{entry(t, "r0", docs(policyObjectWeb, service2()))},
 			tracked: []Resource{tracked("", "v1", "ConfigMap", "signer", "policy"), tracked("", "v1", "Service", "shop", "late")},
-			want:    []string{"ConfigMap/policy-2: hold", "Service/web: emit", "ConfigMap/policy: keep", "Hold/*: marker"},
+			want:    []string{"ConfigMap/policy-2: hold", "Deployment/signer: hold", "Secret/ca: emit", "Service/web: emit", "ConfigMap/policy: keep", "Hold/*: marker"},
 		},
 		"with a hold of a switch everything waits": {
 			text: docs(nobody, strings.ReplaceAll(deployment, "serviceAccountName: web", "serviceAccountName: api"), service), asking: []demand.Asker{asker("shop/web-1", "web")},

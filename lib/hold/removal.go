@@ -77,13 +77,37 @@ func grantedSomewhere(e *policy.Evidence, d *demand.Demand) bool {
 
 // heldByRemoval reports whether an object must stay because a policy object does: the object itself, and in the signer's namespace
 // whatever names it, so that no signer pod comes up with a policy that is not there.
-func (p *Plan) heldByRemoval(doc *manifest.Document, item int, h manifest.Head) bool {
+func (p *Plan) heldByRemoval(doc *manifest.Document, item int, h manifest.Head) (bool, error) {
 	for s, w := range p.heldPolicies {
 		if doc.Number == w.document && item == w.item {
-			return true
+			return true, nil
 		}
-		if p.namespaceOf(h.Namespace) == s.Namespace && h.Kind != "Namespace" && doc.MayHave(w.Name) {
-			return true
+		if p.namespaceOf(h.Namespace) != s.Namespace {
+			continue
+		}
+		values, err := doc.Decode()
+		if err != nil {
+			return false, err
+		}
+		if names(values[item], w.Name) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// names reports whether a text anywhere in a decoded value is the name.
+func names(value any, name string) bool {
+	switch v := value.(type) {
+	case string:
+		return v == name
+	case []any:
+		return slices.ContainsFunc(v, func(e any) bool { return names(e, name) })
+	case map[string]any:
+		for _, e := range v {
+			if names(e, name) {
+				return true
+			}
 		}
 	}
 	return false

@@ -133,7 +133,7 @@ func short(revision string) string {
 func (p *Plan) wanted(s *config.Signer) (*policyObject, error) {
 	var found *policyObject
 	for _, doc := range p.in.Stream.Documents {
-		if !doc.MayHave(s.Policy.Key) {
+		if !doc.MayHave("ConfigMap") {
 			continue
 		}
 		heads, err := doc.Heads()
