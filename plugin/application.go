@@ -139,6 +139,16 @@ func (h *History) sources() ([]Source, []string) {
 	return nil, nil
 }
 
+// raw is what tells a sync apart whose sources are not those of now.
+func (h *History) raw() string {
+	sources, revisions := h.sources()
+	text := strings.Join(revisions, " ")
+	for i := range sources {
+		text += " " + sources[i].Raw
+	}
+	return text
+}
+
 // origin says which source of an Application is being rendered; empty fields are not known.
 type origin struct {
 	repoURL, path, targetRevision string

@@ -1,9 +1,11 @@
 package plugin
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -25,9 +27,17 @@ func (c *call) past() []hold.Entry {
 	var out []hold.Entry
 	for _, h := range slices.Backward(c.application.Status.History) {
 		sources, revisions := h.sources()
-		at, err := origin{repoURL: source.RepoURL, path: source.Path}.find(sources)
-		if err != nil || at < 0 || at >= len(revisions) {
-			// A sync from before the source had this repository and path rendered something else.
+		at := 0
+		if len(sources) != 1 || len(c.application.sources()) != 1 {
+			// The only source of an Application stays the same one wherever it points to; of several each is known by where it points.
+			var err error
+			if at, err = (origin{repoURL: source.RepoURL, path: source.Path}).find(sources); err != nil {
+				at = -1
+			}
+		}
+		if at < 0 || at >= len(revisions) {
+			// The Application did not have this source then, so it rendered nothing.
+			out = append(out, hold.Entry{Key: hold.Key("", h.raw()), Render: func() (*manifest.Stream, error) { return &manifest.Stream{}, nil }})
 			continue
 		}
 		entry, revision := sources[at], revisions[at]
@@ -46,6 +56,16 @@ func (c *call) renderAgain(s *Source, revision string) (*manifest.Stream, error)
 	if c.Path == "-" {
 		return nil, errors.New("an earlier revision cannot be rendered from a stream on standard input")
 	}
+	if s.RepoURL != c.source().RepoURL {
+		return nil, fmt.Errorf("revision %s is of another repository, %s", revision, s.RepoURL)
+	}
+	if _, err := hex.DecodeString(revision); err != nil || len(revision) != 40 {
+		return nil, fmt.Errorf("revision %q is not the id of a commit", revision)
+	}
+	dir := c.dir
+	if s.Path != "" {
+		dir = path.Clean(s.Path)
+	}
 	repo, err := render.Revision(filepath.Join(c.root, ".git"), revision)
 	if err != nil {
 		return nil, err
@@ -58,7 +78,7 @@ func (c *call) renderAgain(s *Source, revision string) (*manifest.Stream, error)
 	if err := s.options(&o); err != nil {
 		return nil, fmt.Errorf("revision %s: %w", revision, err)
 	}
-	result, err := render.Render(repo, c.dir, o)
+	result, err := render.Render(repo, dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("revision %s: %w", revision, err)
 	}

@@ -109,7 +109,7 @@ func (r *Request) Plan(ctx context.Context) (*Outcome, error) {
 	demands, err := demand.InStream(stream, c.options.Namespace)
 	if err != nil {
 		if mode != config.Observe {
-			return nil, fmt.Errorf("%s: %w", c.whereIs(err), err)
+			return nil, c.located(err)
 		}
 		out.Plan = hold.Undecided(stream, err)
 		return out, nil
@@ -136,8 +136,10 @@ func (r *Request) Plan(ctx context.Context) (*Outcome, error) {
 		in.ServerSideDiff = c.application.serverSideDiff()
 		in.Past = c.past()
 	}
-	out.Plan, err = hold.Make(in)
-	return out, err
+	if out.Plan, err = hold.Make(in); err != nil {
+		return nil, c.located(err)
+	}
+	return out, nil
 }
 
 // prepare reads everything that is not the render itself.
@@ -250,6 +252,10 @@ func (c *call) source() *Source {
 }
 
 func (c *call) sourceID() string {
+	if c.application != nil && len(c.application.sources()) == 1 {
+		// It stays the same source wherever it points to, and so does its hold.
+		return ""
+	}
 	if s := c.source(); s != nil {
 		for i, other := range c.application.sources() {
 			if i != c.at && other.id() == s.id() {
@@ -303,6 +309,9 @@ func (c *call) stream() (*manifest.Stream, error) {
 		}
 	}
 	stream, err := manifest.Parse(raw)
+	if err == nil {
+		err = notEmpty(stream)
+	}
 	if errors.Is(err, manifest.ErrEmpty) {
 		if c.config.AllowEmpty {
 			return &manifest.Stream{}, nil
@@ -310,9 +319,19 @@ func (c *call) stream() (*manifest.Stream, error) {
 		return nil, fmt.Errorf("%s: %w: with prune on that would delete the whole Application; set allowEmpty in the configuration if it is meant", c.where(), err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.whereIs(err), err)
+		return nil, c.located(err)
 	}
 	return stream, nil
+}
+
+// notEmpty refuses a stream of nothing but empty lists: to Argo CD that is no object at all.
+func notEmpty(stream *manifest.Stream) error {
+	for _, doc := range stream.Documents {
+		if heads, err := doc.Heads(); err != nil || len(heads) > 0 {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: there are only empty lists", manifest.ErrEmpty)
 }
 
 // readAll is io.ReadAll for large streams: that one copies what it has five times on the way, and needs twice the memory. A file is
@@ -348,20 +367,30 @@ func (c *call) where() string {
 	return path.Clean(c.dir)
 }
 
-// whereIs names the file that an error of the stream comes from, where that is known.
-func (c *call) whereIs(err error) string {
-	name := c.where()
+// located makes an error about the stream name where a person finds it: the file and the line in it where they are known, else the
+// directory or standard input.
+func (c *call) located(err error) error {
 	var e *manifest.Error
 	if !errors.As(err, &e) {
-		return name
+		return err
 	}
-	for _, o := range c.origins {
-		if o.Line > e.Line {
-			break
+	at := -1
+	for i, o := range c.origins {
+		if o.Line <= e.Line {
+			at = i
 		}
-		name = o.Path
 	}
-	return name
+	if at < 0 {
+		return fmt.Errorf("%s: %w", c.where(), err)
+	}
+	object, fix := "", ""
+	if e.Object != "" {
+		object = e.Object + ": "
+	}
+	if e.Fix != "" {
+		fix = ": " + e.Fix
+	}
+	return fmt.Errorf("%s: line %d: %s%w%s", c.origins[at].Path, e.Line-c.origins[at].Line+1, object, e.Err, fix)
 }
 
 // evidence gives what the signers have loaded that a decision needs, and what live pods ask for, where that can be seen. Without any

@@ -116,6 +116,53 @@ func TestObserveLetsOutWhatCannotBeUnderstood(t *testing.T) {
 	}
 }
 
+// The author points the source elsewhere and back: the held sync in between was not released.
+func TestAHeldSyncIsNotReleasedByPointingTheSourceElsewhere(t *testing.T) {
+	sync := func(id, path string) string {
+		return "  - {id: " + id + ", revision: \"" + strings.Repeat(id, 40) + "\", source: {repoURL: r, path: " + path + ", plugin: {name: grantfirst}}}\n"
+	}
+	r := request(t, map[string]string{
+		"config.yaml": configuration + "signers: [{signerName: example.com/a, namespace: signer, policy: {configMap: {name: p}, key: k, format: grants}, podSelector: a=b, evidence: podVolumes}]\n",
+		"app/a.yaml":  demanding,
+		"application.yaml": application + "spec: {destination: {namespace: shop}, source: {repoURL: r, path: app, plugin: {name: grantfirst}}}\nstatus:\n  history:\n" +
+			sync("1", "app") + sync("2", "other"),
+	}, nil)
+	r.Application = filepath.Join(filepath.Dir(r.Config), "application.yaml")
+	c := &call{Request: r, at: -1}
+	if err := c.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	past := c.past()
+	if len(past) != 2 {
+		t.Fatalf("%d entries", len(past))
+	}
+	// The newest sync counts, wherever it pointed; here its commit cannot be had, so the demand is new.
+	if _, err := past[0].Render(); err == nil {
+		t.Error("the newest entry rendered nothing")
+	}
+	out, err := r.Plan(context.Background())
+	if err != nil || !out.Held {
+		t.Errorf("not held: %v", err)
+	}
+}
+
+func TestASourceThatTheApplicationDidNotHaveRenderedNothing(t *testing.T) {
+	r := request(t, map[string]string{
+		"config.yaml": configuration, "app/a.yaml": demanding,
+		"application.yaml": application + "spec: {sources: [{repoURL: r, path: app}, {repoURL: r, path: other}]}\n" +
+			"status: {history: [{id: 1, revision: a, source: {repoURL: r, path: other}}]}\n",
+	}, nil)
+	r.Application = filepath.Join(filepath.Dir(r.Config), "application.yaml")
+	c := &call{Request: r, at: -1}
+	if err := c.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := c.past()[0].Render()
+	if err != nil || len(stream.Documents) != 0 {
+		t.Errorf("%v, %v", stream, err)
+	}
+}
+
 func TestSourcesOfOneApplicationAreToldApart(t *testing.T) {
 	id := func(t *testing.T, path string, sources string) string {
 		t.Helper()

@@ -178,28 +178,31 @@ func explainText(w io.Writer, o *plugin.Outcome) error {
 	case o.Held:
 		state = "held"
 	}
-	fmt.Fprintf(w, "%s (namespace %s): %s\n", o.Application, o.Namespace, state)
+	say(w, "%s (namespace %s): %s", o.Application, o.Namespace, state)
 	for i := range o.Demands {
 		d := &o.Demands[i]
-		fmt.Fprintf(w, "\n%s, volume %s (document %d)\n", d.Object, d.Volume, d.Document)
-		fmt.Fprintf(w, "  asks       %s for %s/%s, %s, at most %d s\n", d.SignerName, d.Namespace, d.ServiceAccount, d.KeyType, d.MaxExpirationSeconds)
-		fmt.Fprintf(w, "  decision   %s\n", decisionText(d))
+		fmt.Fprintln(w)
+		say(w, "%s, volume %s (document %d)", d.Object, d.Volume, d.Document)
+		say(w, "  asks       %s for %s/%s, %s, at most %d s", d.SignerName, d.Namespace, d.ServiceAccount, d.KeyType, d.MaxExpirationSeconds)
+		say(w, "  decision   %s", decisionText(d))
 		if d.Message != "" {
-			fmt.Fprintf(w, "  because    %s\n", d.Message)
+			say(w, "  because    %s", d.Message)
 		}
 		if d.Evidence != "" {
 			unproven := ""
 			if d.Unproven {
 				unproven = " (unproven: an assumption)"
 			}
-			fmt.Fprintf(w, "  evidence   %s%s\n", d.Evidence, unproven)
+			say(w, "  evidence   %s%s", d.Evidence, unproven)
 		}
 		for _, r := range d.Replicas {
-			fmt.Fprintf(w, "  replica    %s  %s  %s%s\n", r.Pod, orDash(r.Revision), r.Decision, withColon(r.Reason))
+			say(w, "  replica    %s  %s  %s%s", r.Pod, orDash(r.Revision), r.Decision, withColon(r.Reason))
 		}
 	}
 	for _, r := range o.Removals {
-		fmt.Fprintf(w, "\n%s\n  waits      %s\n", r.Object, r.Message)
+		fmt.Fprintln(w)
+		say(w, "%s", r.Object)
+		say(w, "  waits      %s", r.Message)
 	}
 	if !o.Held {
 		return nil
@@ -208,9 +211,10 @@ func explainText(w io.Writer, o *plugin.Outcome) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\nobjects")
+	fmt.Fprintln(w)
+	say(w, "objects")
 	for _, x := range objects {
-		fmt.Fprintf(w, "  %-6s  %s  (%s)\n", x.Action, x.ID, x.Why)
+		say(w, "  %-6s  %s  (%s)", x.Action, x.ID, x.Why)
 	}
 	return nil
 }

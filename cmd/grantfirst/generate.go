@@ -5,6 +5,9 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/urfave/cli/v2"
 
@@ -97,9 +100,23 @@ func newRequest(c *cli.Context) (*plugin.Request, error) {
 // report says on stderr what a plan does: a line for each warning and one that sums up.
 func report(w io.Writer, o *plugin.Outcome) {
 	for _, line := range slices.Concat(o.Warnings, o.Revoked) {
-		fmt.Fprintf(w, "grantfirst: %s: %s\n", o.Application, line)
+		say(w, "grantfirst: %s: %s", o.Application, line)
 	}
-	fmt.Fprintf(w, "grantfirst: %s\n", summary(o))
+	say(w, "grantfirst: %s", summary(o))
+}
+
+// say prints one line. What an Application's author wrote stays in that line: it must not pass for a line of ours.
+func say(w io.Writer, format string, args ...any) {
+	escaped := func(r rune) string { return strings.Trim(strconv.QuoteRune(r), "'") }
+	var line strings.Builder
+	for _, r := range fmt.Sprintf(format, args...) {
+		if unicode.IsPrint(r) {
+			line.WriteRune(r)
+		} else {
+			line.WriteString(escaped(r))
+		}
+	}
+	fmt.Fprintln(w, line.String())
 }
 
 // summary says in one line what a plan does.

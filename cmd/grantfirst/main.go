@@ -27,10 +27,9 @@ var errFound = errors.New("found")
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	app := &cli.App{
-		Name:            "grantfirst",
-		Usage:           "grant first, switch second: hold workloads back until their signer has loaded the grant",
-		HideVersion:     true,
-		HideHelpCommand: true,
+		Name:        "grantfirst",
+		Usage:       "grant first, switch second: hold workloads back until their signer has loaded the grant",
+		HideVersion: true,
 		// A comma is an ordinary character in a file name.
 		DisableSliceFlagSeparator: true,
 		Reader:                    stdin,

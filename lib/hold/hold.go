@@ -226,7 +226,7 @@ func (p *Plan) unknownSigner(d *Demand) error {
 }
 
 // ErrForged is wrapped by the error for a render that contains an object which only grantfirst may make.
-var ErrForged = errors.New("only grantfirst itself makes this object: remove it from the source")
+var ErrForged = errors.New("only grantfirst itself makes an object of this name")
 
 // refuseForgery keeps a source from shipping an object that looks like this source's marker. The marker's name says what was last
 // released, so a forged one would make a new demand look released (docs/design.md rule 9.5).
@@ -243,7 +243,7 @@ func (p *Plan) refuseForgery() error {
 		}
 		for _, h := range heads {
 			if _, ok := markerBase(prefix, h.Group(), h.Kind, h.Name); ok {
-				return fmt.Errorf("document %d, line %d: %s: %w", doc.Number, doc.Line, h.ID, ErrForged)
+				return &manifest.Error{Document: doc.Number, Line: doc.Line, Object: h.ID.String(), Err: ErrForged, Fix: "remove it from the source"}
 			}
 		}
 	}

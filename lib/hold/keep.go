@@ -3,6 +3,7 @@ package hold
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -84,18 +85,12 @@ func (p *Plan) missing() map[objectKey]Resource {
 	prefix := markerPrefix(p.in.Application, p.in.Source)
 	missing := map[objectKey]Resource{}
 	for _, r := range p.in.Tracked {
-		if _, isMarker := markerBase(prefix, r.Group, r.Kind, r.Name); isMarker || r.Hook || has[r.key()] || neverKept(r) || !p.switching && !p.keptByRemoval(r) {
+		if _, isMarker := markerBase(prefix, r.Group, r.Kind, r.Name); isMarker || r.Hook || r.Group == Group || has[r.key()] || !p.switching && !p.keptByRemoval(r) {
 			continue
 		}
 		missing[r.key()] = r
 	}
 	return missing
-}
-
-// neverKept objects must not be Skip'd: a Skip'd destination Namespace suppresses CreateNamespace, and a marker of another source is
-// that source's business.
-func neverKept(r Resource) bool {
-	return r.Group == "" && r.Kind == "Namespace" || r.Group == Group
 }
 
 // keepersFrom takes the missing objects that one earlier render had, and removes them from missing.
@@ -118,6 +113,10 @@ func (p *Plan) keepersFrom(stream *manifest.Stream, missing map[objectKey]Resour
 					return nil, err
 				}
 			}
+			// The version that was rendered then may no longer be served; the tracked one is.
+			if version := missing[keys[at]].Version; version != "" {
+				values[i]["apiVersion"] = strings.TrimPrefix(h.Group()+"/"+version, "/")
+			}
 			text, err := withAnnotations(values[i], annotations)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", h.ID, err)
@@ -135,6 +134,9 @@ func withAnnotations(object map[string]any, annotations map[string]string) ([]by
 	if all == nil {
 		all = map[string]any{}
 		meta["annotations"] = all
+	}
+	for k, v := range oddAnnotations(object) {
+		all[k] = v
 	}
 	for k, v := range annotations {
 		all[k] = v

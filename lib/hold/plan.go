@@ -2,6 +2,7 @@ package hold
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/grantfirst/grantfirst/lib/manifest"
@@ -85,7 +86,10 @@ func (p *Plan) place() error {
 				}
 				o.Action, o.Why, o.target, o.applied, o.wave = Emit, because, true, true, wave(h.Annotations)
 			default:
-				o.Action, o.Why, o.target, o.annotations = Withhold, why, true, skip
+				o.Action, o.Why, o.target = Withhold, why, true
+				if o.annotations, err = readable(doc, item, h, skip); err != nil {
+					return err
+				}
 			}
 			p.objects = append(p.objects, o)
 		}
@@ -95,6 +99,42 @@ func (p *Plan) place() error {
 	}
 	p.marker, err = p.newMarker(p.highestWave())
 	return err
+}
+
+// readable adds to the annotations of a held object the author's own that are no strings, as strings: with one null among them Argo CD
+// v2.14 takes the object to have no annotations at all (apimachinery v0.31 unstructured.GetAnnotations), so it would not see the Skip;
+// with a number no version does.
+func readable(doc *manifest.Document, item int, h manifest.Head, annotations map[string]string) (map[string]string, error) {
+	if len(h.Annotations) > 0 || !doc.MayHave("annotations") {
+		return annotations, nil
+	}
+	values, err := doc.Decode()
+	if err != nil {
+		return nil, err
+	}
+	odd := oddAnnotations(values[item])
+	if len(odd) == 0 {
+		return annotations, nil
+	}
+	maps.Copy(odd, annotations)
+	return odd, nil
+}
+
+// oddAnnotations gives the annotations of an object that are no strings, as strings.
+func oddAnnotations(object map[string]any) map[string]string {
+	odd := map[string]string{}
+	meta, _ := object["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	for key, value := range annotations {
+		if _, ok := value.(string); ok {
+			continue
+		}
+		odd[key] = ""
+		if value != nil {
+			odd[key] = fmt.Sprint(value)
+		}
+	}
+	return odd
 }
 
 // highestWave is the highest wave in which anything is applied during the hold.
@@ -143,6 +183,9 @@ func (p *Plan) Applied() ([]byte, error) {
 		if !o.applied {
 			edits = append(edits, manifest.Edit{Document: o.document, Item: o.item, Drop: true})
 		}
+	}
+	if len(edits) == len(p.objects) {
+		return nil, nil
 	}
 	return p.in.Stream.Rewrite(edits)
 }

@@ -130,6 +130,30 @@ func TestAppliedIsOnlyWhatWouldBeApplied(t *testing.T) {
 	if strings.TrimPrefix(string(got), "---\n") != policyObjectWeb {
 		t.Errorf("got:\n%s", got)
 	}
+	if got, err := refused(t, service).Applied(); err != nil || len(got) > 0 {
+		t.Errorf("nothing would be applied, got %q, %v", got, err)
+	}
+}
+
+// Argo CD v2.14 sees no annotation at all where one of them is null, and no version where one is a number.
+func TestAHeldObjectHasNoAnnotationThatHidesItsSkip(t *testing.T) {
+	for name, annotations := range map[string]string{
+		"null in block style": "  annotations:\n    checksum/config:\n    b: c\n",
+		"null in flow style":  "  annotations: {checksum/config, b: c}\n",
+		"a number":            "  annotations: {checksum/config: 12, b: c}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := refused(t, strings.Replace(object1("v1", "Secret", "shop", "s"), "metadata:\n", "metadata:\n"+annotations, 1))
+			out := parseStream(t, mustBytes(t, p))
+			heads, err := out.Documents[1].Heads()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := heads[0].Annotations; got[annotationHook] != "Skip" || got["b"] != "c" {
+				t.Errorf("annotations %v in\n%s", got, out.Documents[1].Raw)
+			}
+		})
+	}
 }
 
 func TestMarker(t *testing.T) {
@@ -253,10 +277,19 @@ func TestKeepers(t *testing.T) {
 		"renders before the released one are not searched": {
 			past: []Entry{entry(t, "r1", deployment), entry(t, "r0", docs(deployment, gone))}, tracked: []Resource{goneResource},
 		},
-		"hooks, Namespaces and the marker are not kept": {
+		"a Namespace is kept, hooks and the marker are not": {
 			past:    []Entry{entry(t, "r0", docs(deployment, annotated(object1("batch/v1", "Job", "shop", "j"), annotationHook, "PreSync"), object1("v1", "Namespace", "", "shop")))},
 			tracked: []Resource{{Group: "batch", Version: "v1", Kind: "Job", Namespace: "shop", Name: "j", Hook: true}, tracked("", "v1", "Namespace", "", "shop")},
 			marker:  Key("r0", "{}"),
+			want:    []string{"Namespace/shop: keep"},
+		},
+		"a keeper has the version that is tracked, not the one rendered then": {
+			past: []Entry{entry(t, "r0", docs(deployment, object1("apps/v1beta1", "StatefulSet", "shop", "db")))}, tracked: []Resource{statefulSet},
+			want: []string{"StatefulSet/db: keep"}, text: "apiVersion: apps/v1\nkind: StatefulSet",
+		},
+		"a keeper has no annotation that hides its Skip": {
+			past:    []Entry{entry(t, "r0", docs(deployment, strings.Replace(gone, "  name: gone\n", "  name: gone\n  annotations: {a: null, b: 12}\n", 1)))},
+			tracked: []Resource{goneResource}, want: []string{"ConfigMap/gone: keep"}, text: "    a: \"\"\n",
 		},
 		"without the old render a ConfigMap is kept by its name": {
 			past: []Entry{unreadable("r0", "shallow clone")}, tracked: []Resource{goneResource}, change: func(in *Input) { in.ServerSideDiff = true },

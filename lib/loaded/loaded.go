@@ -53,6 +53,9 @@ func Evaluate(s *config.Signer, o *Objects) policy.Evidence {
 		replica(pod, &r)
 		evidence.Replicas = append(evidence.Replicas, r)
 	}
+	if len(e.live) == 0 {
+		evidence.Searched = fmt.Sprintf("none of the %d pods in namespace %s matches podSelector %q", len(e.pods), s.Namespace, s.PodSelector)
+	}
 	if e.newest != nil {
 		p, err := e.parse(e.newest.text, e.newest.revision())
 		evidence.Live = &policy.Object{Kind: "ConfigMap", Namespace: e.newest.Namespace, Name: e.newest.Name, Revision: e.newest.revision(), Policy: p}

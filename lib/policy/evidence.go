@@ -44,6 +44,8 @@ type Evidence struct {
 	Replicas []Replica
 	// Live is the newest matching policy object in the cluster that has the policy key; nil where there is none.
 	Live *Object
+	// Searched says where replicas were looked for, for the message where there is none.
+	Searched string
 	// Problem is set where the evidence as a whole could not be read: every demand is then Unknown.
 	Problem string
 }
@@ -114,7 +116,10 @@ func (r *Replica) String() string {
 }
 
 func (e *Evidence) withoutReplica(d *demand.Demand, isNew bool) Answer {
-	const none = "the signer has no live replica"
+	none := "the signer has no live replica"
+	if e.Searched != "" {
+		none += " (" + e.Searched + ")"
+	}
 	var live Answer
 	switch {
 	case e.Live == nil:
