@@ -139,8 +139,11 @@ func (d *Document) syntax(err error) error {
 			}
 		}
 	}
-	return &Error{Document: d.Number, Line: line, Err: fmt.Errorf("not readable as YAML (it begins %s): %s", excerpt(d.Raw), text),
-		Fix: "correct it; if another tool printed it, send that to stderr"}
+	fix := "correct it; if another tool printed it, send that to stderr"
+	if rest := content(d.Raw); len(rest) > 0 && rest[0] == '%' {
+		fix = "take the directive (%) out: Argo CD splits the stream at --- before YAML is read, so it stands alone"
+	}
+	return &Error{Document: d.Number, Line: line, Err: fmt.Errorf("not readable as YAML (it begins %s): %s", excerpt(d.Raw), text), Fix: fix}
 }
 
 // content is the text from its first line on that is neither blank nor comment.
@@ -165,12 +168,6 @@ func (d *Document) Decode() ([]map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if where, err := wellFormed(root, ""); err != nil {
-		return nil, &Error{Document: d.Number, Line: d.Line, Object: where, Err: err, Fix: fixObject}
-	}
-	if bad := badVersion(root); bad != "" {
-		return nil, &Error{Document: d.Number, Line: d.Line, Err: fmt.Errorf("apiVersion %q", bad), Fix: "write group/version, or a version alone"}
-	}
 	return flatten(nil, root), nil
 }
 
@@ -192,8 +189,23 @@ func badVersion(obj map[string]any) string {
 	return ""
 }
 
-// root gives the document's one object or list.
+// root gives the document's one object or list, all items of which are objects.
 func (d *Document) root() (map[string]any, error) {
+	root, err := d.decode()
+	if err != nil {
+		return nil, err
+	}
+	if where, err := wellFormed(root); err != nil {
+		return nil, &Error{Document: d.Number, Line: d.Line, Object: where, Err: err, Fix: fixObject}
+	}
+	if bad := badVersion(root); bad != "" {
+		return nil, &Error{Document: d.Number, Line: d.Line, Err: fmt.Errorf("apiVersion %q", bad), Fix: "write group/version, or a version alone"}
+	}
+	return root, nil
+}
+
+// decode gives the document's mapping, or nil if it is something else.
+func (d *Document) decode() (map[string]any, error) {
 	if !d.odd {
 		if t := ordinary(d.Raw, wholly); t != nil {
 			v, ok := t.decode(&t.root)
@@ -203,27 +215,25 @@ func (d *Document) root() (map[string]any, error) {
 			}
 		}
 	}
-	obj, err := d.object()
-	if err == nil && obj == nil {
-		err = &Error{Document: d.Number, Line: d.Line, Err: errNotObject, Fix: fixObject}
-	}
-	return obj, err
+	return d.object()
 }
 
 // wellFormed looks for what is not an object with a kind: obj itself, or an item of it.
-func wellFormed(obj map[string]any, where string) (bad string, err error) {
-	if kind, _ := obj["kind"].(string); kind == "" {
-		return where, errNoKind
+func wellFormed(obj map[string]any) (bad string, err error) {
+	kind, has := obj["kind"]
+	if s, _ := kind.(string); !has {
+		return "", errNoKind
+	} else if s == "" {
+		return "", errBadKind
 	}
 	items, _ := obj["items"].([]any)
 	for i, item := range items {
-		name := fmt.Sprintf("%sitem %d", prefix(where), i+1)
 		m, ok := item.(map[string]any)
 		if !ok {
-			return name, errNotObject
+			return itemName(i+1, ""), errNotObject
 		}
-		if bad, err := wellFormed(m, name); err != nil {
-			return bad, err
+		if bad, err := wellFormed(m); err != nil {
+			return itemName(i+1, bad), err
 		}
 	}
 	return "", nil

@@ -102,7 +102,7 @@ func ours(err error) bool {
 	if errors.Is(err, errTrailing) {
 		return true
 	}
-	for _, s := range []string{"not UTF-8", "control character", "content on the line", "not a separator", "item ", "two keys"} {
+	for _, s := range []string{"not UTF-8", "control character", "content on the line", "not a separator", "item ", "two keys", "take the directive"} {
 		if strings.Contains(err.Error(), s) {
 			return true
 		}

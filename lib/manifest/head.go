@@ -177,7 +177,7 @@ func (t *tree) strings(n *node) (map[string]string, bool) {
 		value := &t.nodes[key.next]
 		i = value.next
 		name, ok := t.key(key)
-		if !ok {
+		if !ok || name == nil {
 			return nil, false
 		}
 		v, ok := t.decode(value)

@@ -1,6 +1,9 @@
 package manifest
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // MayHave reports whether the document could contain the word as a key or in a scalar, in whatever spelling. False is a proof
 // that nothing in Decode's result contains it; true is no more than a reason to look.
@@ -34,8 +37,9 @@ func (d *Document) MayHave(word string) bool {
 	}
 }
 
+// plainWord reports whether a word comes out of a document only if it was written there: not what YAML makes of "no" as a key.
 func plainWord(word string) bool {
-	if word == "" || word == "true" || word == "false" || word[0] <= '9' {
+	if strings.Contains("true false inf nan", word) || word[0] <= '9' {
 		return false
 	}
 	for i := range len(word) {

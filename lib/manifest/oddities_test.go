@@ -2,6 +2,9 @@ package manifest
 
 // oddities are streams with something that a simpler reader gets wrong.
 var oddities = []string{
+	"x: \"\nkind: A\ny: \"\n", "x: '\nkind: A\ny: '\n", "x: {\nkind: A\n }\n", "x: [{\nkind: A\n }]\n", "x: [a,\nkind: A\n ]\n",
+	"kind: A\nx: [a\n\t]\n", "{\n\t\"kind\": \"A\",\n\t\"x\": [\n\t\t1\n\t]\n}\n", "kind: A\nno: 0\n",
+	"kind: A\nx: \"\n...\n\"\n", "kind: A\nx: {\n... : y}\n", "kind: A\nx: {\n%: y}\n",
 	"kind: A\n", "kind: A", "---\nkind: A\n---\nkind: B\n---\n", "# c\n---\n# c\nkind: A\n", "kind: A\n---#c\nkind: B\n", "---#c\nkind: A\n",
 	"\ufeffkind: A\n", "\ufeff---\nkind: A\n", "---\n\ufeffkind: A\nb: c\n", "---\n\ufeff{kind: A}\n", "kind: A\n---\n\ufeffkind: B\n",
 	"{\"kind\":\"A\"}{\"kind\":\"B\"}\n", "{\"kind\":\"A\"}\n---\nkind: B\n", "{\"kind\":\"A\"}{\"kind\":\"B\"}\n---\nkind: C\n", "{kind: A}\n", "{kind: A}\n---\nkind: B\n",

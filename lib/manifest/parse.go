@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -294,10 +295,18 @@ func (p *parser) flush(end int) error {
 
 func (p *parser) add(d Document) {
 	if len(p.slab) == 0 {
-		p.slab = make([]Document, 128)
+		p.slab = make([]Document, 146) // 8 KiB, a size class of Go's allocator
 	}
 	d.Number = len(p.stream.Documents) + 1
 	p.slab[0] = d
+	if docs := p.stream.Documents; len(docs) == cap(docs) {
+		// As many as there will be if they go on like this, but never an eighth of the rest's own size.
+		more, rest := 64, len(p.raw)-d.at
+		if len(docs) >= more {
+			more = max(more, min(len(docs)*rest/d.at*9/8, rest/64))
+		}
+		p.stream.Documents = slices.Grow(docs, more)
+	}
 	p.stream.Documents = append(p.stream.Documents, &p.slab[0])
 	p.slab = p.slab[1:]
 }
@@ -318,6 +327,9 @@ func (p *parser) judge(d Document) error {
 		}
 		if err != nil || null {
 			return err
+		}
+		if d.at > p.start && !isJSON {
+			return p.trailing(&d, 0)
 		}
 		p.stream.mixed = p.stream.mixed || isJSON && !pure
 		d.json = isJSON && !p.stream.mixed
@@ -343,7 +355,7 @@ func (p *parser) judge(d Document) error {
 func (p *parser) next(d *Document, text []byte) {
 	d.Line += bytes.Count(content(d.Raw), []byte("\n"))
 	d.at += len(d.Raw)
-	d.Raw, d.bare = text[len(d.Raw):], true
+	d.Raw, d.bare, d.json = text[len(d.Raw):], true, false
 }
 
 // errTrailing: the YAML parser stops before the end of the text, and what follows is lost.
@@ -363,7 +375,7 @@ func (p *parser) verdict(d *Document, t *tree) (sure bool, err error) {
 	default:
 		return true, p.object(d, "", errors.New("a list, not an object"))
 	}
-	where, sure, err := t.wellFormed(&t.root, "")
+	where, sure, err := t.wellFormed(&t.root)
 	if err != nil {
 		err = p.object(d, where, err)
 	}
@@ -381,17 +393,17 @@ func (p *parser) object(d *Document, where string, err error) error {
 const fixObject = "it must be a Kubernetes object with apiVersion and kind; if another tool printed it, send that to stderr"
 
 // wellFormed looks for what is not an object with a kind: the mapping itself, or an item of it.
-func (t *tree) wellFormed(n *node, where string) (bad string, sure bool, err error) {
+func (t *tree) wellFormed(n *node) (bad string, sure bool, err error) {
 	kind, items, ok := t.field(n, "kind"), t.field(n, "items"), t.plainKeys(n)
-	if !ok || items != nil && items.marked {
+	if !ok || n.marked || items != nil && items.marked {
 		return "", false, nil
 	}
 	if kind == nil {
-		return where, true, errNoKind
+		return "", true, errNoKind
 	}
 	v, sure := t.decode(kind)
 	if s, _ := v.(string); !sure || s == "" {
-		return where, sure, errNoKind
+		return "", sure, errBadKind
 	}
 	if items == nil || items.form != blockSeq && items.form != flowSeq {
 		return "", true, nil
@@ -400,29 +412,30 @@ func (t *tree) wellFormed(n *node, where string) (bad string, sure bool, err err
 	for i := items.child; i != 0; i = t.nodes[i].next {
 		number++
 		item := &t.nodes[i]
-		name := fmt.Sprintf("%sitem %d", prefix(where), number)
-		if item.marked {
+		switch {
+		case item.marked:
 			return "", false, nil
+		case item.form != blockMap && item.form != flowMap:
+			return itemName(number, ""), true, errNotObject
 		}
-		if item.form != blockMap && item.form != flowMap {
-			return name, true, errNotObject
-		}
-		if bad, sure, err := t.wellFormed(item, name); err != nil || !sure {
-			return bad, sure, err
+		if bad, sure, err := t.wellFormed(item); err != nil || !sure {
+			return itemName(number, bad), sure, err
 		}
 	}
 	return "", true, nil
 }
 
-func prefix(where string) string {
-	if where == "" {
-		return ""
+// itemName names an item of a list, and what is in it: item 3, item 1.
+func itemName(number int, inner string) string {
+	if inner != "" {
+		inner = ", " + inner
 	}
-	return where + ", "
+	return fmt.Sprintf("item %d%s", number, inner)
 }
 
 var (
 	errNoKind    = errors.New("no kind")
+	errBadKind   = errors.New("no kind, for its value is not a string (of duplicate keys the last counts; y, on and 1 need quotes)")
 	errNotObject = errors.New("not an object")
 )
 
@@ -432,13 +445,14 @@ func (p *parser) judgeJSON(d Document) error {
 	text, from := d.Raw, 0
 	for {
 		var value json.RawMessage
-		if err := values.Decode(&value); err != nil && from == 0 {
+		if err := values.Decode(&value); err != nil && d.at == p.start {
 			return p.judgeSlowly(d)
 		} else if err != nil || value[0] != '{' {
 			return p.trailing(&d, 0)
 		}
 		rest := bytes.TrimLeft(text[values.InputOffset():], " \t\r\n")
-		d.Raw, d.json = text[from:len(text)-len(rest)], !p.stream.mixed
+		end := len(text) - len(rest)
+		d.Raw, d.json = text[from:end:end], !p.stream.mixed
 		if len(rest) > 0 && rest[0] == '#' {
 			d.Raw, d.json, rest = text[from:], false, nil
 			p.stream.mixed = true
@@ -467,7 +481,7 @@ func (p *parser) judgeSlowly(d Document) error {
 	if root == nil {
 		return p.object(&d, "", errNotObject)
 	}
-	if where, err := wellFormed(root, ""); err != nil {
+	if where, err := wellFormed(root); err != nil {
 		return p.object(&d, where, err)
 	}
 	p.add(d)

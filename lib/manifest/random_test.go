@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-var random = flag.Int("random", 20000, "how many random streams TestRandomStreams makes")
+var random = flag.Int("random", 5000, "how many random streams TestRandomStreams makes")
 var randomSeed = flag.Uint64("random-seed", 1, "where they begin")
 
 // pieces are what random streams are made of: with them, random texts are YAML often enough.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -314,21 +315,11 @@ func (e *editor) object(n *node) (dropped, ok bool) {
 			annotations = e.edits[0].Annotations
 			continue
 		}
-		annotations = merged(annotations, e.edits[0].Annotations)
+		annotations = maps.Clone(annotations)
+		maps.Copy(annotations, e.edits[0].Annotations)
 	}
 	e.item++
 	return dropped, dropped || len(annotations) == 0 || e.annotate(n, annotations)
-}
-
-func merged(a, b map[string]string) map[string]string {
-	all := make(map[string]string, len(a)+len(b))
-	for k, v := range a {
-		all[k] = v
-	}
-	for k, v := range b {
-		all[k] = v
-	}
-	return all
 }
 
 // items edits the items of a list, and takes out those that are dropped.
@@ -404,21 +395,17 @@ func (e *editor) splice(from, to int32, text string) {
 // annotate sets annotations of one object.
 func (e *editor) annotate(obj *node, annotations map[string]string) bool {
 	t := e.tree
-	keys := make([]string, 0, len(annotations))
-	for k := range annotations {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	metadata := t.field(obj, "metadata")
+	keys := slices.Sorted(maps.Keys(annotations))
+	under, metadata := t.entry(obj, "metadata")
 	if metadata == nil || e.null(metadata) {
-		return e.set(obj, metadata, []string{"metadata", "annotations"}, keys, annotations)
+		return e.set(obj, nil, metadata, []string{"metadata", "annotations"}, keys, annotations)
 	}
 	if !e.isMap(metadata) {
 		return false
 	}
-	has := t.field(metadata, "annotations")
+	key, has := t.entry(metadata, "annotations")
 	if has == nil || e.null(has) {
-		return e.set(metadata, has, []string{"annotations"}, keys, annotations)
+		return e.set(metadata, under, has, []string{"annotations"}, keys, annotations)
 	}
 	if !e.isMap(has) {
 		return false
@@ -426,11 +413,12 @@ func (e *editor) annotate(obj *node, annotations map[string]string) bool {
 	added := keys[:0]
 	for _, k := range keys {
 		value := t.field(has, k)
-		if value == nil {
-			added = append(added, k)
-			continue
-		}
 		switch {
+		case value == nil:
+			if k == "true" || k == "false" || k != "" && numeric(k[0]) {
+				return false // a key that is no string may be the same key in JSON
+			}
+			added = append(added, k)
 		case value.marked || value.form == blockMap || value.form == blockSeq:
 			return false
 		case value.form == absent:
@@ -439,7 +427,7 @@ func (e *editor) annotate(obj *node, annotations map[string]string) bool {
 			e.splice(value.start, value.end, quote(annotations[k]))
 		}
 	}
-	return len(added) == 0 || e.set(has, nil, nil, added, annotations)
+	return len(added) == 0 || e.set(has, key, nil, nil, added, annotations)
 }
 
 func (e *editor) isMap(n *node) bool {
@@ -447,13 +435,18 @@ func (e *editor) isMap(n *node) bool {
 }
 
 func (e *editor) null(n *node) bool {
+	if n.form != absent && n.form != plain {
+		return false
+	}
 	v, ok := e.tree.decode(n)
 	return ok && v == nil
 }
 
-// set puts annotations into a mapping, under the keys of path; value is the node of the first of these if it is there, as null.
-func (e *editor) set(parent, value *node, path, keys []string, annotations map[string]string) bool {
+// set puts annotations into a mapping, under the keys of path. The mapping is the value of under, if that is not nil; value is the
+// node of the first key of path, if it is there, as null.
+func (e *editor) set(parent, under, value *node, path, keys []string, annotations map[string]string) bool {
 	text, col := e.tree.text, int(parent.col)
+	indent := strings.Repeat(" ", col)
 	switch {
 	case value == nil && parent.form == flowMap:
 		s := inFlow(path, keys, annotations)
@@ -463,9 +456,13 @@ func (e *editor) set(parent, value *node, path, keys []string, annotations map[s
 			}
 		}
 		e.splice(parent.start+1, parent.start+1, s)
+	case value == nil && under != nil:
+		// Right below the key, so that a comment stays with the entry that it is about.
+		line := int32(e.tree.eol(int(under.end)) + 1)
+		e.splice(line, line, indent+e.inBlock(col, path, keys, annotations)+e.eol)
 	case value == nil:
 		first := e.tree.nodes[parent.child].start
-		e.splice(first, first, e.inBlock(col, path, keys, annotations)+e.eol+strings.Repeat(" ", col))
+		e.splice(first, first, e.inBlock(col, path, keys, annotations)+e.eol+indent)
 	case value.form == absent && parent.form == blockMap && e.lineEnds(int(value.start)):
 		inner := col + 2
 		e.splice(value.start, value.start, e.eol+strings.Repeat(" ", inner)+e.inBlock(inner, path[1:], keys, annotations))

@@ -11,28 +11,28 @@ import (
 	yamlv2 "go.yaml.in/yaml/v2"
 )
 
-// key gives a key's name, if it is a string for certain, and no merge key.
+// key gives a key's name, or nil if it is no string but a number, a boolean or null. It is not ok for a merge key, and where only
+// the library can tell.
 func (t *tree) key(n *node) (name []byte, ok bool) {
 	name = t.text[n.start:n.end]
 	if n.form == plain {
-		return name, string(name) != "<<" && isString(name)
+		if !numeric(name[0]) {
+			if _, is := word(string(name)); is {
+				return nil, true
+			}
+			return name, string(name) != "<<"
+		}
+		v, ok := resolve(string(name))
+		if _, is := v.(string); !is {
+			return nil, ok
+		}
+		return name, ok
 	}
 	if body := name[1 : len(name)-1]; !special(body, name[0]) {
 		return body, true
 	}
 	s, ok := unquote(name)
 	return []byte(s), ok
-}
-
-// isString reports whether a plain scalar is a string for certain.
-func isString(s []byte) bool {
-	if numeric(s[0]) {
-		v, ok := resolve(string(s))
-		_, is := v.(string)
-		return ok && is
-	}
-	_, is := word(string(s))
-	return !is
 }
 
 // numeric reports whether a scalar that begins so may be a number.
@@ -56,7 +56,7 @@ func (t *tree) decode(n *node) (any, bool) {
 			key := &t.nodes[i]
 			value := &t.nodes[key.next]
 			name, ok := t.key(key)
-			if !ok {
+			if !ok || name == nil {
 				return nil, false
 			}
 			if m[string(name)], ok = t.decode(value); !ok {
@@ -225,6 +225,53 @@ func breaksFrom(s []byte, i int) (end, breaks int) {
 	return i, breaks
 }
 
+// escape gives the length of the escape sequence, of libyaml's, at the start of s.
+func escape(s []byte) (size int, ok bool) {
+	if len(s) < 2 {
+		return 0, false
+	}
+	digits := 0
+	switch s[1] {
+	case '0', 'a', 'b', 't', '\t', 'n', 'v', 'f', 'r', 'e', ' ', '"', '\'', '\\', 'N', '_', 'L', 'P', '\n':
+		return 2, true
+	case '\r':
+		return 3, len(s) > 2 && s[2] == '\n'
+	case 'x':
+		digits = 2
+	case 'u':
+		digits = 4
+	case 'U':
+		digits = 8
+	default:
+		return 0, false
+	}
+	if len(s) < 2+digits {
+		return 0, false
+	}
+	r, ok := hex(s[2 : 2+digits])
+	return 2 + digits, ok && utf8.ValidRune(r)
+}
+
+func hex(s []byte) (r rune, ok bool) {
+	for _, c := range s {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		if r > utf8.MaxRune {
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
 var escaped = [256]byte{'0': 0, 'a': '\a', 'b': '\b', 't': '\t', '\t': '\t', 'n': '\n', 'v': '\v', 'f': '\f', 'r': '\r', 'e': 0x1b,
 	' ': ' ', '"': '"', '\'': '\'', '\\': '\\'}
 
@@ -330,7 +377,15 @@ func resolve(s string) (any, bool) {
 			n = n*10 + int64(s[i]-'0')
 		}
 	}
-	if len(s) > 200 || strings.IndexByte(s, '\n') >= 0 {
+	// Neither a number nor a time has other characters than these.
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			if strings.IndexByte("+-._: abcdefinoptxzABCDEFINOPTXZ", s[i]) < 0 {
+				return s, true
+			}
+		}
+	}
+	if len(s) > 200 {
 		return nil, false
 	}
 	var list []any
