@@ -19,7 +19,13 @@ const maxLinks = 40
 // The file system behind Open refuses to leave the root by itself; resolve says so in the same words for the working
 // copy and for a commit, and tells kustomize where a file really lies.
 func resolve(repo fs.FS, name string) (string, error) {
-	done, todo, links, link := ".", strings.Split(name, "/"), 0, ""
+	real, _, err := follow(repo, ".", name)
+	return real, err
+}
+
+// follow resolves name below dir, which is resolved already, and gives what is there too.
+func follow(repo fs.FS, dir, name string) (real string, info fs.FileInfo, err error) {
+	done, todo, links, link := dir, strings.Split(name, "/"), 0, ""
 	for len(todo) > 0 {
 		part := todo[0]
 		todo = todo[1:]
@@ -28,61 +34,56 @@ func resolve(repo fs.FS, name string) (string, error) {
 			continue
 		case "..":
 			if done == "." && link != "" {
-				return "", fmt.Errorf("%s %w", link, ErrOutside)
+				return "", nil, fmt.Errorf("%s %w", link, ErrOutside)
 			}
 			if done == "." {
-				return "", ErrOutside
+				return "", nil, ErrOutside
 			}
-			done = path.Dir(done)
+			done, info = path.Dir(done), nil
 			continue
 		}
 		next := path.Join(done, part)
-		info, err := fs.Lstat(repo, next)
-		if err != nil {
-			return "", &fs.PathError{Op: "open", Path: next, Err: cause(err)}
+		if info, err = fs.Lstat(repo, next); err != nil {
+			return "", nil, &fs.PathError{Op: "open", Path: next, Err: cause(err)}
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {
 			if len(todo) > 0 && !info.IsDir() {
-				return "", &fs.PathError{Op: "open", Path: next, Err: fs.ErrNotExist}
+				return "", nil, &fs.PathError{Op: "open", Path: next, Err: fs.ErrNotExist}
 			}
 			done = next
 			continue
 		}
 		if links++; links > maxLinks {
-			return "", fmt.Errorf("symlink %s: more than %d links", next, maxLinks)
+			return "", nil, fmt.Errorf("symlink %s: more than %d links", next, maxLinks)
 		}
 		target, err := fs.ReadLink(repo, next)
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
 		link = fmt.Sprintf("symlink %s -> %s", next, target)
 		if path.IsAbs(target) {
-			return "", fmt.Errorf("%s %w", link, ErrOutside)
+			return "", nil, fmt.Errorf("%s %w", link, ErrOutside)
 		}
 		todo = append(strings.Split(target, "/"), todo...)
 	}
-	return done, nil
+	if info == nil {
+		info, err = fs.Lstat(repo, done)
+	}
+	return done, info, err
 }
 
 // below joins a path that somebody wrote in dir, where a leading slash means the repository root as in Argo CD (v2.14
-// util/io/path/resolved.go).
-func below(dir, name string) (string, error) {
+// util/io/path/resolved.go). Whether the result is inside, resolve tells.
+func below(dir, name string) string {
 	if path.IsAbs(name) {
-		dir, name = ".", strings.TrimLeft(name, "/")
+		return path.Join(".", strings.TrimLeft(name, "/"))
 	}
-	p := path.Join(dir, name)
-	if !fs.ValidPath(p) {
-		return "", ErrOutside
-	}
-	return p, nil
+	return path.Join(dir, name)
 }
 
 func stat(repo fs.FS, name string) (fs.FileInfo, error) {
-	real, err := resolve(repo, name)
-	if err != nil {
-		return nil, err
-	}
-	return fs.Stat(repo, real)
+	_, info, err := follow(repo, ".", name)
+	return info, err
 }
 
 func readFile(repo fs.FS, name string) ([]byte, error) {

@@ -28,37 +28,46 @@ func directory(repo fs.FS, dir string, o *Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The walk goes through no symlink, so below the real directory every file is where it says.
+	real, err := resolve(repo, dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
 	r := &Result{}
 	var files []manifestFile
-	err = fs.WalkDir(repo, dir, func(name string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(repo, real, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && name != dir {
+		if d.IsDir() && name != real {
 			// No commit has a .git: a branch may be called x.yaml, but its file is no manifest.
 			if !o.Recurse || d.Name() == ".git" {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		below := strings.TrimPrefix(strings.TrimPrefix(name, dir), "/")
+		below := name
+		if real != "." {
+			below = strings.TrimPrefix(strings.TrimPrefix(name, real), "/")
+		}
+		shown := path.Join(dir, below)
 		switch {
 		case d.IsDir():
 			return nil
-		case name == dir:
+		case name == real:
 			// Asked for by name: neither patterns nor the file's ending matter.
 		case !isManifest(d.Name()) || !wanted(below):
 			return nil
 		}
 		f, skip, err := read(repo, name, d)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", shown, err)
 		}
 		if skip != "" {
-			r.Skipped = append(r.Skipped, Skipped{Path: name, Why: skip})
+			r.Skipped = append(r.Skipped, Skipped{Path: shown, Why: skip})
 			return nil
 		}
-		files = append(files, manifestFile{name, f})
+		files = append(files, manifestFile{shown, f})
 		return nil
 	})
 	if err != nil {
@@ -107,8 +116,10 @@ func patterns(o *Options) (func(string) bool, error) {
 
 // read gives a file's content, or why it is passed over.
 func read(repo fs.FS, name string, d fs.DirEntry) (data []byte, skip string, err error) {
+	file := name
 	if d.Type()&fs.ModeSymlink != 0 {
-		info, err := stat(repo, name)
+		var info fs.FileInfo
+		file, info, err = follow(repo, ".", name)
 		if errors.Is(err, fs.ErrNotExist) {
 			// Argo CD passes over it with a line in its log, and prunes what the file used to hold.
 			return nil, "", errors.New("a symlink to a file that does not exist: remove it, or leave it out with the parameter exclude")
@@ -125,7 +136,7 @@ func read(repo fs.FS, name string, d fs.DirEntry) (data []byte, skip string, err
 	if path.Ext(name) == ".jsonnet" {
 		return nil, "", errors.New(`jsonnet is not rendered here: leave it out with the parameter exclude, commit what it renders to, or pipe that into "grantfirst generate -"`)
 	}
-	if data, err = readFile(repo, name); err != nil {
+	if data, err = fs.ReadFile(repo, file); err != nil {
 		return nil, "", err
 	}
 	if bytes.Contains(data, []byte(skipMarker)) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -226,6 +227,23 @@ func FuzzJoin(f *testing.F) {
 		}
 		if want := slices.Concat(first, second); !slices.Equal(both, want) {
 			t.Errorf("joined %q is read as %q, want %q", stream, both, want)
+		}
+	})
+}
+
+// FuzzUnescapeSurrogates holds the text to the same JSON value.
+func FuzzUnescapeSurrogates(f *testing.F) {
+	for _, s := range []string{`{"a":"\ud83d\ude00"}`, `{"a":"\\ud83d\ude00 \ud83d \ude00\ud83d"}`, `{"\uD83D\uDE00":"\u00e9\""}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var before, after any
+		out := unescapeSurrogates([]byte(text))
+		if json.Unmarshal([]byte(text), &before) != nil {
+			return
+		}
+		if err := json.Unmarshal(out, &after); err != nil || !reflect.DeepEqual(before, after) {
+			t.Errorf("%q became %q (%v)", text, out, err)
 		}
 	})
 }

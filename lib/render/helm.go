@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
@@ -101,7 +102,7 @@ func (o *Options) capabilities() (*chartutil.Capabilities, error) {
 	// Like helm, ParseKubeVersion drops what follows the patch number: "+k3s1", and "k3s1" as Argo CD v2 passes it.
 	v, err := chartutil.ParseKubeVersion(version)
 	if err != nil {
-		return nil, fmt.Errorf("Kubernetes version %q: %w", version, err)
+		return nil, fmt.Errorf("cluster version %q: %w", version, err)
 	}
 	c := chartutil.DefaultCapabilities.Copy()
 	c.KubeVersion = *v
@@ -175,19 +176,16 @@ func (w *chartWalk) walk(dir, name string) error {
 		return err
 	}
 	for _, d := range list {
-		at, called := path.Join(dir, d.Name()), path.Join(name, d.Name())
+		called := path.Join(name, d.Name())
 		// A commit has no .git, and no template asks for it.
 		if called == ".git" {
 			continue
 		}
+		at, info := path.Join(dir, d.Name()), fs.FileInfo(listed{d})
 		if d.Type()&fs.ModeSymlink != 0 {
-			if at, err = resolve(w.repo, at); err != nil {
+			if at, info, err = follow(w.repo, dir, d.Name()); err != nil {
 				return fmt.Errorf("%s: %w", called, err)
 			}
-		}
-		info, err := fs.Stat(w.repo, at)
-		if err != nil {
-			return err
 		}
 		if w.rules.Ignore(called, info) {
 			continue
@@ -201,17 +199,25 @@ func (w *chartWalk) walk(dir, name string) error {
 		if !info.Mode().IsRegular() {
 			return fmt.Errorf("%s: not a regular file", called)
 		}
-		if info.Size() > loader.MaxDecompressedFileSize {
-			return fmt.Errorf("%s: helm takes files of at most %d bytes: name it in %s", called, loader.MaxDecompressedFileSize, ignore.HelmIgnore)
-		}
 		data, err := fs.ReadFile(w.repo, at)
 		if err != nil {
 			return err
+		}
+		if int64(len(data)) > loader.MaxDecompressedFileSize {
+			return fmt.Errorf("%s: helm takes files of at most %d bytes: name it in %s", called, loader.MaxDecompressedFileSize, ignore.HelmIgnore)
 		}
 		w.files = append(w.files, &loader.BufferedFile{Name: called, Data: bytes.TrimPrefix(data, bom)})
 	}
 	return nil
 }
+
+// listed is what a directory says of a file, which is all that .helmignore asks for, without a look at the file.
+type listed struct{ fs.DirEntry }
+
+func (l listed) Mode() fs.FileMode  { return l.Type() }
+func (l listed) Size() int64        { return 0 }
+func (l listed) ModTime() time.Time { return time.Time{} }
+func (l listed) Sys() any           { return nil }
 
 // missingDependencies is helm's action.CheckDependencies: also a dependency that its condition switches off must be
 // there.

@@ -71,11 +71,7 @@ func (o *Options) valueFile(repo fs.FS, dir, name string) ([]byte, error) {
 	if u, err := url.Parse(name); err == nil && u.Scheme != "" {
 		return nil, errors.New("a URL, and nothing is fetched here: copy the file into the repository")
 	}
-	p, err := below(dir, name)
-	if err != nil {
-		return nil, err
-	}
-	return readFile(repo, p)
+	return readFile(repo, below(dir, name))
 }
 
 // knows tells whether the first variable in s is one of the build environment.

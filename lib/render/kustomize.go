@@ -26,7 +26,7 @@ var building sync.Mutex
 // kustomize is "kustomize build" of dir with its own defaults: files only from the kustomization's own directory, other
 // kustomizations from anywhere in the repository, no plugins.
 func kustomize(repo fs.FS, dir string, o *Options) (*Result, error) {
-	files := &kustomizeFiles{FileSystem: filesys.MakeFsInMemory(), repo: repo}
+	files := &kustomizeFiles{FileSystem: filesys.MakeFsInMemory(), repo: repo, known: map[string]place{}}
 	if err := files.edit(dir, o); err != nil {
 		return nil, err
 	}
@@ -83,7 +83,8 @@ func readKustomization(repo fs.FS, dir string) (*types.Kustomization, error) {
 // lies, and what a file holds. Whatever else it might ask is answered by an empty file system in memory.
 type kustomizeFiles struct {
 	filesys.FileSystem
-	repo fs.FS
+	repo  fs.FS
+	known map[string]place
 	// edited replaces the kustomization that parameters change; editedPath is where it really lies.
 	edited     []byte
 	editedPath string
@@ -114,41 +115,60 @@ func (f *kustomizeFiles) rel(abs string) (string, error) {
 // CleanedAbs gives the directory and the base name that a path really has; kustomize's load restrictions compare the
 // former.
 func (f *kustomizeFiles) CleanedAbs(abs string) (filesys.ConfirmedDir, string, error) {
+	at, err := f.locate(abs)
+	if err != nil {
+		return "", "", err
+	}
+	if at.dir {
+		return filesys.ConfirmedDir(f.abs(at.path)), "", nil
+	}
+	return filesys.ConfirmedDir(f.abs(path.Dir(at.path))), path.Base(at.path), nil
+}
+
+// place is where a path really leads.
+type place struct {
+	path string
+	dir  bool
+}
+
+// locate resolves a path. kustomize asks for every file twice and for many in one directory.
+func (f *kustomizeFiles) locate(abs string) (place, error) {
+	if at, ok := f.known[abs]; ok {
+		return at, nil
+	}
 	name, err := f.rel(abs)
 	if err != nil {
-		return "", "", err
+		return place{}, err
 	}
-	real, err := resolve(f.repo, name)
+	parent, base := place{path: "."}, name
+	if dir := path.Dir(abs); name != "." && dir != kustomizeRoot {
+		if parent, err = f.locate(dir); err != nil {
+			return place{}, err
+		}
+		base = path.Base(name)
+	}
+	real, info, err := follow(f.repo, parent.path, base)
 	if err != nil {
-		return "", "", fmt.Errorf("%s: %w", name, err)
+		return place{}, fmt.Errorf("%s: %w", name, err)
 	}
-	info, err := fs.Stat(f.repo, real)
-	if err != nil {
-		return "", "", err
-	}
-	if info.IsDir() {
-		return filesys.ConfirmedDir(f.abs(real)), "", nil
-	}
-	return filesys.ConfirmedDir(f.abs(path.Dir(real))), path.Base(real), nil
+	at := place{real, info.IsDir()}
+	f.known[abs], f.known[f.abs(real)] = at, at
+	return at, nil
 }
 
 // ReadFile reads a file, and refuses a kustomization that would go where this package does not go.
 func (f *kustomizeFiles) ReadFile(abs string) ([]byte, error) {
-	name, err := f.rel(abs)
+	at, err := f.locate(abs)
 	if err != nil {
 		return nil, err
 	}
-	real, err := resolve(f.repo, name)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
 	data := f.edited
-	if data == nil || real != f.editedPath {
-		if data, err = fs.ReadFile(f.repo, real); err != nil {
+	if data == nil || at.path != f.editedPath {
+		if data, err = fs.ReadFile(f.repo, at.path); err != nil {
 			return nil, err
 		}
 	}
-	if err := refuse(name, data); err != nil {
+	if err := refuse(at.path, data); err != nil {
 		if f.refused == nil {
 			f.refused = err
 		}
@@ -256,9 +276,11 @@ func entries(k *types.Kustomization) []kustomizeEntry {
 	add("transformers", k.Transformers...)
 	add("validators", k.Validators...)
 	add("openapi", k.OpenAPI["path"])
+	//lint:ignore SA1019 kustomize still reads it
 	for _, p := range k.PatchesStrategicMerge {
 		add("patchesStrategicMerge", string(p))
 	}
+	//lint:ignore SA1019 kustomize still reads it
 	for _, p := range k.PatchesJson6902 {
 		add("patchesJson6902", p.Path)
 	}

@@ -45,6 +45,7 @@ func (f *kustomizeFiles) edit(dir string, o *Options) error {
 	for name, value := range labels {
 		labels[name] = o.expand(value)
 	}
+	//lint:ignore SA1019 it is what "kustomize edit add label" writes
 	if k.CommonLabels, err = add(k.CommonLabels, labels); err != nil {
 		return fmt.Errorf("parameter commonLabels: %s: %w", file, err)
 	}

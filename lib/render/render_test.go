@@ -46,38 +46,40 @@ func onDisk(t testing.TB, tree fstest.MapFS) (repo fs.FS, dir string) {
 			t.Fatal(err)
 		}
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
+	return opened(t, dir), dir
+}
+
+// opened is what Open gives for a repository root.
+func opened(t testing.TB, dir string) fs.FS {
+	t.Helper()
+	repo, sub, err := Open(dir, ".")
+	if err != nil || sub != "." {
+		t.Fatal(sub, err)
 	}
-	t.Cleanup(func() { root.Close() })
-	return root.FS(), dir
+	t.Cleanup(func() {
+		c := repo.(*checkout)
+		c.root.Close()
+		if c.last != nil {
+			c.last.Close()
+		}
+	})
+	return repo
 }
 
 // own is this package's test repository.
 func own(t testing.TB) fs.FS {
 	t.Helper()
-	root, err := os.OpenRoot(filepath.Join("testdata", "repo"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { root.Close() })
-	return root.FS()
+	return opened(t, filepath.Join("testdata", "repo"))
 }
 
 // shared opens a folder of data that lies beside the project, where it is there.
 func shared(t testing.TB, folder string) fs.FS {
 	t.Helper()
 	dir := filepath.Join("..", "..", "..", "shared", filepath.FromSlash(folder))
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("%s is not here: it is data beside the project", dir)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { root.Close() })
-	return root.FS()
+	return opened(t, dir)
 }
 
 func wantError(t *testing.T, err error, parts ...string) {
@@ -135,6 +137,7 @@ func TestDetection(t *testing.T) {
 		"helm of a file is an error":                                 {tree: "-- x.yaml --\n" + someYAML, dir: "x.yaml", render: Helm, err: []string{"no Chart.yaml"}},
 		"an unknown way to render is an error that lists the known":  {tree: "-- x.yaml --\n" + someYAML, dir: ".", render: "jsonnet", err: []string{"jsonnet", "auto, directory, kustomize or helm"}},
 		"a directory that is not there is an error that names it":    {tree: "-- x.yaml --\n" + someYAML, dir: "apps/web", err: []string{"apps/web"}},
+		"an absolute directory is an error":                          {tree: "-- x/a.yaml --\n" + someYAML, dir: "/x", err: []string{"leaves the repository root"}},
 		"a directory above the root is an error":                     {tree: "-- x.yaml --\n" + someYAML, dir: "../other", err: []string{"../other", "leaves the repository root"}},
 		"a directory by a symlink that leaves the root is an error":  {tree: "-- x --\n-> ../other\n", dir: "x", err: []string{"leaves the repository root"}},
 		"a directory by an absolute symlink is an error":             {tree: "-- x --\n-> /etc\n", dir: "x", err: []string{"leaves the repository root"}},
@@ -171,6 +174,7 @@ func TestNothingLeavesTheRoot(t *testing.T) {
 	}{
 		"directory: a symlink to a file beside the root":                  {tree: "-- app/a.yaml --\n-> ../../secret/a.yaml\n"},
 		"directory: an absolute symlink":                                  {tree: "-- app/a.yaml --\n-> /etc/hostname\n"},
+		"directory: an absolute symlink to what the root has too":         {tree: "-- app/a.yaml --\n-> /b/c.yaml\n-- app/b/c.yaml --\n" + someYAML + "-- b/c.yaml --\n" + someYAML},
 		"directory: a chain of symlinks that ends outside":                {tree: "-- app/a.yaml --\n-> ../x/b.yaml\n-- x/b.yaml --\n-> c.yaml\n-- x/c.yaml --\n-> ../../secret/a.yaml\n"},
 		"directory: a symlink through a directory link that ends outside": {tree: "-- app/a.yaml --\n-> ../x/a.yaml\n-- x --\n-> ../secret\n"},
 		"directory: a symlink that is outside for a moment only":          {tree: "-- app/a.yaml --\n-> ../../repo/inside.yaml\n-- inside.yaml --\n" + someYAML},
@@ -199,12 +203,12 @@ func TestNothingLeavesTheRoot(t *testing.T) {
 
 		"helm: a value file beside the root":                {tree: chart, o: Options{ValueFiles: []string{"../../secret/a.yaml"}}},
 		"helm: a value file by too many dots":               {tree: chart + "-- inside.yaml --\nx: y\n", o: Options{ValueFiles: []string{"../../../inside.yaml"}}},
-		"helm: a value file from the root and out of it":    {tree: chart, o: Options{ValueFiles: []string{"/../secret/a.yaml"}}},
+		"helm: a value file from the root and out of it":    {tree: chart + "-- secret/a.yaml --\nx: y\n", o: Options{ValueFiles: []string{"/../secret/a.yaml"}}},
 		"helm: a value file by a symlink":                   {tree: chart + "-- app/a.yaml --\n-> ../../secret/a.yaml\n", o: Options{ValueFiles: []string{"a.yaml"}}},
 		"helm: a value file by an absolute symlink":         {tree: chart + "-- a.yaml --\n-> /etc/hostname\n", o: Options{ValueFiles: []string{"/a.yaml"}}},
 		"helm: a missing value file outside is no excuse":   {tree: chart, o: Options{ValueFiles: []string{"../../nowhere.yaml"}, IgnoreMissingValueFiles: true}},
 		"helm: a setFile beside the root":                   {tree: chart, o: set("x", "../../secret/a.yaml")},
-		"helm: an absolute setFile is below the root":       {tree: chart, o: set("x", "/../secret/a.yaml")},
+		"helm: an absolute setFile is below the root":       {tree: chart + "-- secret/a.yaml --\nx: y\n", o: set("x", "/../secret/a.yaml")},
 		"helm: a setFile by a symlink":                      {tree: chart + "-- app/a.txt --\n-> ../../secret/a.yaml\n", o: set("x", "a.txt")},
 		"helm: a template by a symlink":                     {tree: chart + "-- app/templates/b.yaml --\n-> ../../../secret/a.yaml\n"},
 		"helm: a template by an absolute symlink":           {tree: chart + "-- app/templates/b.yaml --\n-> /etc/hostname\n"},
@@ -267,6 +271,62 @@ func TestEscapesAreErrOutside(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestResolve(t *testing.T) {
+	tree := archive(`
+-- a/b/c --
+x
+-- link --
+-> a/b
+-- a/link --
+-> ../link/c
+-- out --
+-> a/../../x
+-- back --
+-> link/../../a/b
+-- loop --
+-> loop
+`)
+	for name, want := range map[string]string{
+		".": ".", "a/b/c": "a/b/c", "link/c": "a/b/c", "a/link": "a/b/c", "link/../b/./c": "a/b/c", "a/..": ".",
+		"back/c": "a/b/c", // .. after a link means the directory that the link led to
+		"..":     "", "../a": "", "a/../../a": "", "a/b/c/d": "", "none": "", "out": "", "loop": "",
+	} {
+		got, err := resolve(tree, name)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%s is resolved to %q (%v), want %q", name, got, err, want)
+		}
+	}
+	for _, name := range []string{"..", "../a", "a/../../a", "out"} {
+		if _, err := resolve(tree, name); !errors.Is(err, ErrOutside) {
+			t.Errorf("%s: %v is not ErrOutside", name, err)
+		}
+	}
+}
+
+// FuzzResolve lets links point anywhere: what they are resolved to is inside and no link.
+func FuzzResolve(f *testing.F) {
+	f.Add("a/b/c", "../d", "e/../..")
+	f.Add("a/l", "b", "../l")
+	f.Add("d/f", "/etc", "x/../../..")
+	f.Fuzz(func(t *testing.T, name, one, two string) {
+		tree := fstest.MapFS{
+			"a/b":   {Data: []byte(one), Mode: fs.ModeSymlink},
+			"d":     {Data: []byte(two), Mode: fs.ModeSymlink},
+			"e/f/g": {Data: []byte("x")},
+		}
+		real, err := resolve(tree, name)
+		if err != nil {
+			return
+		}
+		if !fs.ValidPath(real) {
+			t.Fatalf("%q is resolved to %q", name, real)
+		}
+		if info, err := fs.Lstat(tree, real); err != nil || info.Mode()&fs.ModeSymlink != 0 {
+			t.Errorf("%q is resolved to %q, which is %v (%v)", name, real, info, err)
+		}
+	})
 }
 
 func TestOpenFindsTheRoot(t *testing.T) {

@@ -157,8 +157,13 @@ kind: E
 -> ../a.yaml
 `)
 
-func TestACommitIsAFileSystem(t *testing.T) {
-	repo := committed(t, someFiles)
+func TestACommitAndAWorkingCopyAreFileSystems(t *testing.T) {
+	repo, _ := onDisk(t, someFiles)
+	t.Run("working copy", func(t *testing.T) { testFS(t, repo) })
+	t.Run("commit", func(t *testing.T) { testFS(t, committed(t, someFiles)) })
+}
+
+func testFS(t *testing.T, repo fs.FS) {
 	if err := fstest.TestFS(repo, "a.yaml", "a/b.yaml", "a/c/d.yaml", "a.b/e.yaml"); err != nil {
 		t.Error(err)
 	}
@@ -173,9 +178,14 @@ func TestACommitIsAFileSystem(t *testing.T) {
 	if info, err := fs.Lstat(repo, "link/d.yaml"); err != nil || info.Mode() != 0o644 || info.Size() != 8 {
 		t.Errorf("link/d.yaml: %v, %v", info, err)
 	}
-	for _, name := range []string{"b.yaml", "a.yaml/b", "link/x", "a/c/d.yaml/e", "nothing/at/all"} {
+	for _, name := range []string{"b.yaml", "link/x", "nothing/at/all"} {
 		if _, err := fs.Stat(repo, name); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	for _, name := range []string{"a.yaml/b", "a/c/d.yaml/e", "../a.yaml", "/a.yaml", "a//b.yaml", ""} {
+		if text, err := fs.ReadFile(repo, name); err == nil {
+			t.Errorf("%s: no error, but %q", name, text)
 		}
 	}
 }
@@ -362,17 +372,27 @@ func TestASubmoduleOfACommitIsAnErrorThatNamesIt(t *testing.T) {
 	}
 }
 
-func TestACommitMayBeReadByManyAtOnce(t *testing.T) {
-	repo := committed(t, someFiles)
-	var group sync.WaitGroup
-	for range 8 {
-		group.Go(func() {
-			if _, err := Render(repo, ".", Options{Recurse: true}); err != nil {
-				t.Error(err)
-			}
-		})
+func TestARepositoryMayBeReadByManyAtOnce(t *testing.T) {
+	files := fstest.MapFS{}
+	for name, f := range someFiles {
+		files["dir/"+name] = f
 	}
-	group.Wait()
+	for name, text := range map[string]string{"kus/kustomization.yaml": "resources: [a.yaml]\n", "kus/a.yaml": someYAML, "chart/Chart.yaml": someChart, "chart/templates/a.yaml": someYAML} {
+		files[name] = &fstest.MapFile{Data: []byte(text), Mode: 0o644}
+	}
+	copied, _ := onDisk(t, files)
+	for _, repo := range []fs.FS{copied, committed(t, files)} {
+		var group sync.WaitGroup
+		for i := range 9 {
+			group.Go(func() {
+				o := Options{Recurse: i%3 == 0}
+				if _, err := Render(repo, []string{"dir", "kus", "chart"}[i%3], o); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+	}
 }
 
 func FuzzParseTree(f *testing.F) {

@@ -105,8 +105,8 @@ func (t *tree) find(name string) (entry, error) {
 	return at, nil
 }
 
-// follow gives the entry at name with all symlinks resolved.
-func (t *tree) follow(op, name string) (entry, error) {
+// at gives the entry at name with all symlinks resolved.
+func (t *tree) at(op, name string) (entry, error) {
 	if !fs.ValidPath(name) {
 		return entry{}, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
@@ -171,7 +171,7 @@ func (t *tree) ReadLink(name string) (string, error) {
 
 // Stat implements fs.StatFS.
 func (t *tree) Stat(name string) (fs.FileInfo, error) {
-	e, err := t.follow("stat", name)
+	e, err := t.at("stat", name)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (t *tree) Stat(name string) (fs.FileInfo, error) {
 
 // ReadFile implements fs.ReadFileFS.
 func (t *tree) ReadFile(name string) ([]byte, error) {
-	e, err := t.follow("open", name)
+	e, err := t.at("open", name)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (t *tree) ReadFile(name string) ([]byte, error) {
 
 // ReadDir implements fs.ReadDirFS.
 func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
-	e, err := t.follow("open", name)
+	e, err := t.at("open", name)
 	if err != nil {
 		return nil, err
 	}
