@@ -39,4 +39,4 @@ cluster: ## Start a real Kubernetes on loopback (the first build takes 20 minute
 	$(CLUSTER) up
 
 test-cluster: ## Run the tests that need a real Kubernetes, on one of their own
-	$(CLUSTER) run -in . -- go test -count=1 ./cluster ./hollownode/containers .
+	$(CLUSTER) run -in ../../.. -- sh -c 'go -C examples/outage/kubernetes test -count=1 ./cluster ./hollownode/containers . && go test -count=1 ./examples/signer'
