@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/rogpeppe/go-internal/txtar"
 )
@@ -80,7 +81,7 @@ func checkParse(t *testing.T, raw []byte) {
 	}
 	want, wantErr := argo(raw)
 	if err != nil {
-		if wantErr == nil && len(want) > 0 && !ours(err) {
+		if wantErr == nil && len(want) > 0 && !ours(err) && !guessedJSON(raw) && !onlyAsJSON(raw) {
 			t.Errorf("refused (%v), but Argo CD reads %v", err, want)
 		}
 		return
@@ -95,6 +96,23 @@ func checkParse(t *testing.T, raw []byte) {
 		t.Fatalf("accepted %v, but Argo CD says %v", got, wantErr)
 	}
 	same(t, "Bytes", got, want)
+}
+
+// guessedJSON reports whether only Argo CD takes a stream for JSON, for "{" behind white space that is not ASCII.
+func guessedJSON(raw []byte) bool {
+	trimmed := bytes.TrimLeftFunc(raw, unicode.IsSpace)
+	return bytes.HasPrefix(trimmed, []byte("{")) && len(trimmed) < len(bytes.TrimLeft(raw, " \t\r\n"))
+}
+
+// onlyAsJSON reports whether Argo CD reads a stream only if it takes its start for JSON. 2.14 then fails at the first separator;
+// what comes after it must be right as YAML, too (see Bytes).
+func onlyAsJSON(raw []byte) bool {
+	trimmed := bytes.TrimLeft(raw, " \t\r\n")
+	if !bytes.HasPrefix(trimmed, []byte("{")) || !bytes.Contains(trimmed, []byte("\n---")) {
+		return false
+	}
+	_, err := argo(append([]byte(separator), trimmed...))
+	return err != nil
 }
 
 // ours are the errors for what Argo CD would take, but not as it was meant.

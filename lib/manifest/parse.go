@@ -19,7 +19,8 @@ import (
 // then a YAML syntax error further down is left for Argo CD to report. In all else the verdict is that of decoding it.
 func Parse(raw []byte) (*Stream, error) {
 	p := parser{raw: raw, stream: &Stream{raw: raw}, line: 1, startLine: 1}
-	// GuessJSONStream in apimachinery pkg/util/yaml/decoder.go; gitops-engine lets it look 4096 bytes ahead.
+	// GuessJSONStream in apimachinery pkg/util/yaml/decoder.go; gitops-engine lets it look 4096 bytes ahead. Unicode's other
+	// white space before "{" makes it JSON there, which then fails; here such a stream is YAML.
 	text := bytes.TrimLeft(raw, " \t\r\n")
 	if start := len(raw) - len(text); len(text) > 0 && text[0] == '{' && start < 4096 {
 		p.stream.json, p.start = true, start

@@ -32,7 +32,7 @@ kind: F
 -- app/.hidden.yaml --
 kind: Hidden
 -- app/.git/refs/heads/x.yaml --
-0123456789
+kind: Never
 -- other/g.yaml --
 kind: G
 -- app/link.yaml --

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -40,6 +41,9 @@ func kustomize(repo fs.FS, dir string, o *Options) (*Result, error) {
 	objects, err := krusty.MakeKustomizer(options).Run(files, files.abs(dir))
 	if files.refused != nil {
 		return nil, files.refused
+	}
+	if err != nil && files.outside && !errors.Is(err, ErrOutside) {
+		return nil, fmt.Errorf("kustomize build %s: %w (something %w)", dir, err, ErrOutside)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kustomize build %s: %w", dir, err)
@@ -91,6 +95,8 @@ type kustomizeFiles struct {
 	// refused is the first thing that kustomize must not do. kustomize takes a kustomization that cannot be read for
 	// one that is not there, so the error is kept here.
 	refused error
+	// outside says that a path led out of the repository. kustomize's errors tell so only in words.
+	outside bool
 }
 
 // kustomizeRoot is where kustomize sees the repository's root. It is not "/", so that a path with too many ".." does not
@@ -136,6 +142,16 @@ func (f *kustomizeFiles) locate(abs string) (place, error) {
 	if at, ok := f.known[abs]; ok {
 		return at, nil
 	}
+	at, err := f.find(abs)
+	if err != nil {
+		f.outside = f.outside || errors.Is(err, ErrOutside)
+		return place{}, err
+	}
+	f.known[abs], f.known[f.abs(at.path)] = at, at
+	return at, nil
+}
+
+func (f *kustomizeFiles) find(abs string) (place, error) {
 	name, err := f.rel(abs)
 	if err != nil {
 		return place{}, err
@@ -151,9 +167,7 @@ func (f *kustomizeFiles) locate(abs string) (place, error) {
 	if err != nil {
 		return place{}, fmt.Errorf("%s: %w", name, err)
 	}
-	at := place{real, info.IsDir()}
-	f.known[abs], f.known[f.abs(real)] = at, at
-	return at, nil
+	return place{real, info.IsDir()}, nil
 }
 
 // ReadFile reads a file, and refuses a kustomization that would go where this package does not go.

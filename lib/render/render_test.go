@@ -262,6 +262,8 @@ func TestEscapesAreErrOutside(t *testing.T) {
 		"a value file":                         {tree: chart, o: Options{ValueFiles: []string{"../../x.yaml"}}},
 		"a setFile":                            {tree: chart, o: Options{SetFiles: []Assignment{{"x", "../../x"}}}},
 		"a template":                           {tree: chart + "-- app/templates/b.yaml --\n-> ../../../x.yaml\n"},
+		"a base":                               {tree: "-- app/kustomization.yaml --\nresources: [../../x]\n"},
+		"a generator's file":                   {tree: "-- app/kustomization.yaml --\nconfigMapGenerator: [{name: a, files: [a.txt]}]\n-- app/a.txt --\n-> ../../x\n"},
 		"a component":                          {tree: "-- app/kustomization.yaml --\nnamePrefix: a\n", o: Options{Components: []string{"../../x"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -374,6 +376,30 @@ func TestOpenFindsTheRoot(t *testing.T) {
 			}
 		})
 	}
+	t.Run("what it opens refuses to leave the root by itself too", func(t *testing.T) {
+		repo, dir := onDisk(t, archive("-- a/out --\n-> ../../secret\n-- a/etc --\n-> /etc/hostname\n-- dir --\n-> ../other\n"))
+		for _, file := range []string{"secret", "other/x"} {
+			file = filepath.Join(filepath.Dir(dir), filepath.FromSlash(file))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("x"), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"a/out", "a/etc", "dir/x", "../secret"} {
+			if text, err := fs.ReadFile(repo, name); err == nil {
+				t.Errorf("%s: %q", name, text)
+			}
+			if _, err := fs.Stat(repo, name); err == nil {
+				t.Errorf("%s: no error of Stat", name)
+			}
+			if f, err := repo.Open(name); err == nil {
+				f.Close()
+				t.Errorf("%s: no error of Open", name)
+			}
+		}
+		if list, err := fs.ReadDir(repo, "dir"); err == nil {
+			t.Errorf("dir: %v", list)
+		}
+	})
 	t.Run("a directory that is not there is an error", func(t *testing.T) {
 		if _, _, err := Open(filepath.Join(base, "nowhere"), ""); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("error %v", err)
