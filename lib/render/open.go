@@ -96,8 +96,10 @@ func (c *checkout) Stat(name string) (fs.FileInfo, error) { return fs.Stat(c.FS,
 //     is the root. It goes first: in Argo CD it is exactly the copy that the plugin was given, also inside a submodule,
 //     and no .git that somebody left above the copy can widen it;
 //   - else the nearest directory from dir upwards that has a .git;
-//   - else, without a sourcePath, the current directory where dir lies in it;
-//   - else dir itself.
+//   - else, with a sourcePath that does not fit, dir itself;
+//   - else the current directory where dir lies in it;
+//   - else the directory that dir is in, so that an overlay beside its base renders for a person. Argo CD runs the plugin in
+//     dir, so there it is never wider than dir.
 func Locate(dir, sourcePath string) (root, sub string, err error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -140,10 +142,13 @@ func findRoot(abs, own, sourcePath string) string {
 			break
 		}
 	}
-	if cwd, err := os.Getwd(); err == nil && sourcePath == "" {
+	if sourcePath != "" {
+		return own
+	}
+	if cwd, err := os.Getwd(); err == nil {
 		if rel, err := filepath.Rel(cwd, own); err == nil && filepath.IsLocal(rel) {
 			return cwd
 		}
 	}
-	return own
+	return filepath.Dir(own)
 }

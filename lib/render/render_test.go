@@ -346,17 +346,17 @@ func TestOpenFindsTheRoot(t *testing.T) {
 	for name, c := range map[string]struct{ cwd, dir, sourcePath, root, sub string }{
 		"the nearest directory with a .git is the root": {dir: "git/apps/web", root: "git", sub: "apps/web"},
 		"the root itself": {dir: "git", root: "git", sub: "."},
-		"a .git file of a submodule or worktree counts":               {dir: "git/sub/apps/web", root: "git/sub", sub: "apps/web"},
-		"a file is below its repository too":                          {dir: "git/apps/web/a.yaml", root: "git", sub: "apps/web/a.yaml"},
-		"the Application's path gives the root without .git":          {dir: "plain/apps/web", sourcePath: "apps/web", root: "plain", sub: "apps/web"},
-		"the Application's path may be written with slashes around":   {dir: "plain/apps/web", sourcePath: "/apps/web/", root: "plain", sub: "apps/web"},
-		"the Application's path wins over a submodule's .git":         {dir: "git/sub/apps/web", sourcePath: "sub/apps/web", root: "git", sub: "sub/apps/web"},
-		"the Application's path wins over a .git further up":          {dir: "git/apps/web", sourcePath: "web", root: "git/apps", sub: "web"},
-		"the Application's path . is the directory itself":            {dir: "plain/apps/web", sourcePath: ".", root: "plain/apps/web", sub: "."},
-		"half a name at the end of the path does not count":           {dir: "plain/apps/web", sourcePath: "b", root: "plain/apps/web", sub: "."},
-		"another Application's path does not count":                   {dir: "git/apps/web", sourcePath: "x/y", root: "git", sub: "apps/web"},
-		"without any of it the current directory is the root":         {cwd: "plain", dir: "plain/apps/web", root: "plain", sub: "apps/web"},
-		"a directory that the current one does not hold is by itself": {cwd: "git", dir: "plain/apps/web", root: "plain/apps/web", sub: "."},
+		"a .git file of a submodule or worktree counts":                         {dir: "git/sub/apps/web", root: "git/sub", sub: "apps/web"},
+		"a file is below its repository too":                                    {dir: "git/apps/web/a.yaml", root: "git", sub: "apps/web/a.yaml"},
+		"the Application's path gives the root without .git":                    {dir: "plain/apps/web", sourcePath: "apps/web", root: "plain", sub: "apps/web"},
+		"the Application's path may be written with slashes around":             {dir: "plain/apps/web", sourcePath: "/apps/web/", root: "plain", sub: "apps/web"},
+		"the Application's path wins over a submodule's .git":                   {dir: "git/sub/apps/web", sourcePath: "sub/apps/web", root: "git", sub: "sub/apps/web"},
+		"the Application's path wins over a .git further up":                    {dir: "git/apps/web", sourcePath: "web", root: "git/apps", sub: "web"},
+		"the Application's path . is the directory itself":                      {dir: "plain/apps/web", sourcePath: ".", root: "plain/apps/web", sub: "."},
+		"half a name at the end of the path does not count":                     {dir: "plain/apps/web", sourcePath: "b", root: "plain/apps/web", sub: "."},
+		"another Application's path does not count":                             {dir: "git/apps/web", sourcePath: "x/y", root: "git", sub: "apps/web"},
+		"without any of it the current directory is the root":                   {cwd: "plain", dir: "plain/apps/web", root: "plain", sub: "apps/web"},
+		"a directory that the current one does not hold sees what is beside it": {cwd: "git", dir: "plain/apps/web", root: "plain/apps", sub: "web"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(filepath.Join(base, filepath.FromSlash(c.cwd)))
