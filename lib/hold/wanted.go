@@ -104,7 +104,7 @@ func (p *Plan) waitingMessage(d *Demand, wanted *policy.Object) string {
 		return fmt.Sprintf("%s; no policy object of this signer in this render or in namespace %s", d.Message, d.signer.Namespace)
 	}
 	if wanted.Policy == nil {
-		return fmt.Sprintf("%s; %s does not parse and will never be loaded: %s", d.Message, nameOf(wanted), wanted.Problem)
+		return fmt.Sprintf("%s; %s does not parse and will never be loaded: %s", d.Message, wanted, wanted.Problem)
 	}
 	a := wanted.Policy.Decide(&d.Demand)
 	switch {
@@ -114,19 +114,11 @@ func (p *Plan) waitingMessage(d *Demand, wanted *policy.Object) string {
 		if d.Decision == policy.Unknown {
 			known = "not known to be loaded"
 		}
-		return fmt.Sprintf("granted by %s (%s), %s: %s", nameOf(wanted), short(wanted.Revision), known, d.Message)
+		return fmt.Sprintf("granted by %s, %s: %s", wanted, known, d.Message)
 	case a.Decision == policy.NotGranted:
-		return fmt.Sprintf("no policy grants it, waiting does not help: add the grant to %s (%s)", nameOf(wanted), a.Message)
+		return fmt.Sprintf("no policy grants it, waiting does not help: add the grant to %s (%s)", wanted, a.Message)
 	}
 	return d.Message
-}
-
-func short(revision string) string {
-	const shown = len("sha256:") + 12
-	if len(revision) > shown {
-		return revision[:shown]
-	}
-	return revision
 }
 
 // wanted is the policy object of a signer in this render, nil where the render has none.
@@ -177,10 +169,6 @@ func parse(s *config.Signer, text []byte) (policy.Policy, error) {
 		return nil, err
 	}
 	return format.Parse(text)
-}
-
-func nameOf(o *policy.Object) string {
-	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
 // isPolicyObject reports whether an object of the render carries the policy text of a signer.
