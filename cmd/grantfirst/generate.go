@@ -46,10 +46,11 @@ Examples:
 			if err != nil {
 				return err
 			}
-			stream, err := outcome.Bytes()
+			output := outcome.Bytes
 			if held == "omit" {
-				stream, err = outcome.Applied()
+				output = outcome.Applied
 			}
+			stream, err := output()
 			if err != nil {
 				return err
 			}

@@ -40,10 +40,8 @@ type base struct {
 
 	current     *manifest.Stream
 	destination string
-	loaded      bool
-	demands     map[string]bool
-	// problem says why the released render cannot be had; empty where it can, or where nothing was ever released.
-	problem string
+	// demands of the released render, by demandKey; nil until they are asked for, empty where they cannot be had.
+	demands map[string]bool
 }
 
 func newBase(in Input) base {
@@ -74,31 +72,25 @@ func indexOf(entries []Entry, key string) int {
 // isNew reports whether the released render lacks the demand. Where that cannot be found out the demand counts as new: the other
 // mistake would let it go unproven.
 func (b *base) isNew(d *demand.Demand) bool {
-	if !b.loaded {
+	if b.demands == nil {
 		b.load()
 	}
 	return !b.demands[demandKey(d)]
 }
 
 func (b *base) load() {
-	b.loaded = true
+	b.demands = map[string]bool{}
 	if b.at == len(b.entries) {
-		if b.key != noRelease || !b.marked {
-			b.problem = "the revision released last is no longer in the Application's history"
-		}
 		return
 	}
 	stream, err := renderOf(b.entries[b.at], b.current)
 	if err != nil {
-		b.problem = err.Error()
 		return
 	}
 	found, err := demand.InStream(stream, b.destination)
 	if err != nil {
-		b.problem = err.Error()
 		return
 	}
-	b.demands = make(map[string]bool, len(found))
 	for i := range found {
 		b.demands[demandKey(&found[i])] = true
 	}

@@ -25,7 +25,7 @@ func (r Resource) key() objectKey { return objectKey{r.Group, r.Kind, r.Namespac
 // keep makes a keeper of everything that an earlier render of this source had, this one has not, and the Application still tracks.
 //
 // Each is the object as it was rendered then, since a bare stub fails the dry run under ServerSideDiff, and a failed comparison keeps
-// even the grants from being applied (FIELD: argo-cd v2.14 and v3.5). What the render lacks is never taken from status.resources alone:
+// even the grants from being applied (seen on argo-cd v2.14 and v3.5). What the render lacks is never taken from status.resources alone:
 // with several sources that would swallow the other sources' objects.
 func (p *Plan) keep(annotations map[string]string) ([]keeper, error) {
 	missing := p.missing()

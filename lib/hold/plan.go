@@ -226,7 +226,8 @@ func (p *Plan) signerRoles() (map[string]string, error) {
 		return h.Group() == rbacGroup && (h.Kind == "RoleBinding" || h.Kind == "ClusterRoleBinding")
 	}
 	for _, doc := range p.in.Stream.Documents {
-		if !doc.MayHave("RoleBinding") && !doc.MayHave("ClusterRoleBinding") {
+		// ClusterRoleBinding has the word in it, too.
+		if !doc.MayHave("RoleBinding") {
 			continue
 		}
 		heads, err := doc.Heads()
