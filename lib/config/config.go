@@ -7,6 +7,7 @@ package config
 import (
 	"path"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -27,6 +28,12 @@ type Config struct {
 	UnknownSigner UnknownSigner `json:"unknownSigner,omitempty"`
 	Hold          Hold          `json:"hold,omitempty"`
 	Overrides     []Override    `json:"overrides,omitempty"`
+	// Clusters are the destinations of Applications other than Argo CD's own cluster, and how to reach them.
+	Clusters []Cluster `json:"clusters,omitempty"`
+	// ArgoCDNamespace is that of Argo CD's control plane: default the namespace of the plugin's own pod, else argocd.
+	ArgoCDNamespace string `json:"argocdNamespace,omitempty"`
+	// ReadTimeout is how long all reading from clusters may take together, as a Go duration: default 10s.
+	ReadTimeout string `json:"readTimeout,omitempty"`
 	// AllowEmpty lets an empty render through; with prune on it wipes the Application.
 	AllowEmpty bool `json:"allowEmpty,omitempty"`
 }
@@ -65,17 +72,48 @@ type Signer struct {
 	Policy      Policy `json:"policy"`
 	PodSelector string `json:"podSelector"`
 	Evidence    string `json:"evidence"`
+	// Settle is for evidence settle, and nil for the others.
+	Settle *Settling `json:"settle,omitempty"`
 }
 
-// Policy says where the policy text of a signer is and how to read it.
-type Policy struct {
-	ConfigMap ConfigMap `json:"configMap"`
-	Key       string    `json:"key"`
-	// Format is pod-cert-signer, grants or cel.
-	Format string `json:"format"`
-	// Granted is the CEL expression over policy and demand, for format cel only.
-	Granted string `json:"granted,omitempty"`
+// Settling says when a policy object that has not changed any more is taken to be loaded.
+type Settling struct {
+	// Seconds that the object must not have changed for.
+	Seconds int64 `json:"seconds"`
+	// Restarts: the signer loads a policy only when its container starts, so that must have been after the change.
+	Restarts bool `json:"restarts,omitempty"`
 }
+
+// For is Seconds as a duration.
+func (s *Settling) For() time.Duration { return time.Duration(s.Seconds) * time.Second }
+
+// Policy says where the policy of a signer is and how to read it: in the text of ConfigMaps, or in custom resources (Resource is set).
+type Policy struct {
+	ConfigMap ConfigMap `json:"configMap,omitempty"`
+	Key       string    `json:"key,omitempty"`
+	Resource  *Resource `json:"resource,omitempty"`
+	// Format is pod-cert-signer, grants or cel; custom resources have cel.
+	Format string `json:"format"`
+	// Granted is the CEL expression for format cel only: over policy and demand, for custom resources over object and demand.
+	Granted string `json:"granted,omitempty"`
+	// Loaded is the CEL expression over object and pod that is true where the pod has loaded the custom resource as it stands.
+	Loaded string `json:"loaded,omitempty"`
+}
+
+// Resource selects the custom resources that are a signer's policy objects.
+type Resource struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Resource is the plural, as it stands in the path of the API.
+	Resource string `json:"resource"`
+	// Namespace is that of the objects, * for those of all namespaces, and empty for a kind that has none.
+	Namespace string `json:"namespace,omitempty"`
+	// Selector is a label selector; without it all objects of the kind are policy objects.
+	Selector string `json:"selector,omitempty"`
+}
+
+// AllNamespaces as the namespace of a Resource selects the objects of every namespace.
+const AllNamespaces = "*"
 
 // ConfigMap selects the policy objects in the signer's namespace; exactly one field is set.
 type ConfigMap struct {
@@ -129,6 +167,9 @@ func (c *Config) fillIn() {
 	if c.Hold.Marker == "" {
 		c.Hold.Marker = MarkerHold
 	}
+	if c.ReadTimeout == "" {
+		c.ReadTimeout = defaultReadTimeout.String()
+	}
 }
 
 // Signer gives the signer that answers demands for this name: the one of exactly that name, else the one with the longest prefix of
@@ -166,6 +207,25 @@ func (m *ConfigMap) Matches(name string, objectLabels map[string]string) bool {
 		return err == nil && selector.Matches(labels.Set(objectLabels))
 	}
 	return false
+}
+
+// Group is the API group of the kind.
+func (r *Resource) Group() string {
+	group, _, _ := strings.Cut(r.APIVersion, "/")
+	return group
+}
+
+// Matches reports whether an object is one of the signer's policy objects, whatever version of the API it is written in. A namespace
+// that is written on a kind that has none means nothing.
+func (r *Resource) Matches(group, kind, namespace string, objectLabels map[string]string) bool {
+	if group != r.Group() || kind != r.Kind {
+		return false
+	}
+	if r.Namespace != "" && r.Namespace != AllNamespaces && r.Namespace != namespace {
+		return false
+	}
+	selector, err := labels.Parse(r.Selector)
+	return err == nil && selector.Matches(labels.Set(objectLabels))
 }
 
 // For gives mode and marker kind of an Application, by its AppProject and its name as Argo CD gives it to plugins ("name", or

@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -106,6 +107,13 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 			return
 		}
 		v.SetBool(strings.EqualFold(n.Value, "true"))
+	case reflect.Int64:
+		number, err := strconv.ParseInt(n.Value, 10, 64)
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil {
+			d.mistyped(path, "want a whole number, not %s", kindOf(n))
+			return
+		}
+		v.SetInt(number)
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
 			d.mistyped(path, "want a list, not %s", kindOf(n))

@@ -89,6 +89,7 @@ func (d *decoder) validate(c *Config) {
 	for i := range c.Overrides {
 		d.override(fmt.Sprintf("overrides[%d]", i), &c.Overrides[i])
 	}
+	d.reading(c)
 }
 
 // wrong notes what validation finds.
@@ -128,29 +129,116 @@ func (d *decoder) signer(at string, s *Signer) {
 	case len(validation.IsDNS1123Label(s.Namespace)) > 0:
 		d.wrong(at+".namespace", "%q is no namespace: use lower-case letters, digits and -, 63 at most", s.Namespace)
 	}
-	d.configMap(at+".policy.configMap", &s.Policy.ConfigMap)
+	d.policy(at, s)
+	d.evidence(at, s)
+	d.selector(at+".podSelector", s.PodSelector, "missing: give the labels of the signer's pods, such as app.kubernetes.io/name=pod-cert-signer")
+}
+
+// policy checks where the policy is. evidence status goes with custom resources and all else with ConfigMaps, so whichever is missing
+// the evidence tells what is meant.
+func (d *decoder) policy(at string, s *Signer) {
+	p := &s.Policy
+	at += ".policy"
+	if p.Resource == nil && s.Evidence != Status {
+		d.configMap(at+".configMap", &p.ConfigMap)
+		switch {
+		case p.Key == "":
+			d.wrong(at+".key", "missing: name the key of the ConfigMap that has the policy text, such as policy.json")
+		case len(validation.IsConfigMapKey(p.Key)) > 0:
+			d.wrong(at+".key", "%q is no key of a ConfigMap: use letters, digits, -, _ and .", p.Key)
+		}
+		if p.Loaded != "" {
+			d.wrong(at+".loaded", "only custom resources have it: remove it, or give policy.resource and evidence: %s", Status)
+		}
+		d.format(at, p)
+		return
+	}
+	if p.Resource == nil {
+		d.wrong(at+".resource", "missing: evidence %s needs the apiVersion, kind and resource of custom resources, in place of configMap and key", Status)
+		return
+	}
+	if p.ConfigMap != (ConfigMap{}) {
+		d.wrong(at+".configMap", "the policy is in custom resources (resource, evidence: %s): give one of the two", Status)
+	}
+	if p.Key != "" {
+		d.wrong(at+".key", "custom resources have none: remove it")
+	}
+	d.resource(at+".resource", p.Resource)
+	d.resourceFormat(at, p)
+}
+
+func (d *decoder) resource(at string, r *Resource) {
+	group, version, _ := strings.Cut(r.APIVersion, "/")
 	switch {
-	case s.Policy.Key == "":
-		d.wrong(at+".policy.key", "missing: name the key of the ConfigMap that has the policy text, such as policy.json")
-	case len(validation.IsConfigMapKey(s.Policy.Key)) > 0:
-		d.wrong(at+".policy.key", "%q is no key of a ConfigMap: use letters, digits, -, _ and .", s.Policy.Key)
+	case r.APIVersion == "":
+		d.wrong(at+".apiVersion", "missing: write group/version as in policy.example.com/v1")
+	// Kinds that come with Kubernetes are in groups without a dot or under k8s.io; a policy is none of them, and objects of the kind go out
+	// during a hold.
+	case !strings.Contains(group, ".") || group == "k8s.io" || strings.HasSuffix(group, ".k8s.io") ||
+		len(validation.IsDNS1123Subdomain(group)) > 0 || len(validation.IsDNS1035Label(version)) > 0:
+		d.wrong(at+".apiVersion", "%q is not that of a custom resource: write group/version as in policy.example.com/v1", r.APIVersion)
 	}
-	d.format(at+".policy", &s.Policy)
-	needsPods := true
-	switch s.Evidence {
-	case Report, PodVolumes:
-	case Status, Settle:
-		needsPods = false
-		d.wrong(at+".evidence", "%s is not available in this version: use %s or %s", s.Evidence, Report, PodVolumes)
-	case "":
-		d.wrong(at+".evidence", "missing: use %s or %s", Report, PodVolumes)
-	default:
-		d.wrong(at+".evidence", "%q is not known here: use %s or %s", s.Evidence, Report, PodVolumes)
+	switch {
+	case r.Kind == "":
+		d.wrong(at+".kind", "missing: write it as in a manifest, such as SignerPolicy")
+	case len(validation.IsDNS1035Label(strings.ToLower(r.Kind))) > 0:
+		d.wrong(at+".kind", "%q is no kind: write it as in a manifest, such as SignerPolicy", r.Kind)
 	}
-	if needsPods || s.PodSelector != "" {
-		d.selector(at+".podSelector", s.PodSelector, "missing: give the labels of the signer's pods, such as app.kubernetes.io/name=pod-cert-signer")
+	switch {
+	case r.Resource == "":
+		d.wrong(at+".resource", "missing: write the plural of the kind as kubectl api-resources prints it, such as signerpolicies")
+	case len(validation.IsDNS1035Label(r.Resource)) > 0:
+		d.wrong(at+".resource", "%q is no resource: write the plural of the kind as kubectl api-resources prints it, such as signerpolicies", r.Resource)
+	}
+	if r.Namespace != "" && r.Namespace != AllNamespaces && len(validation.IsDNS1123Label(r.Namespace)) > 0 {
+		d.wrong(at+".namespace", "%q is no namespace: name one, write \"*\" for all, or leave it out for a kind that has none", r.Namespace)
+	}
+	if r.Selector != "" {
+		d.selector(at+".selector", r.Selector, "")
 	}
 }
+
+func (d *decoder) resourceFormat(at string, p *Policy) {
+	if p.Format != policy.FormatCEL {
+		d.wrong(at+".format", "custom resources are read with CEL only: set format: %s", policy.FormatCEL)
+	}
+	if p.Granted == "" {
+		d.wrong(at+".granted", "missing: give a CEL expression over object and demand that is true for what the custom resource grants")
+	} else if _, err := policy.CompileResource(p.Granted); err != nil {
+		d.wrong(at+".granted", "%s", oneLine(err))
+	}
+	if p.Loaded == "" {
+		d.wrong(at+".loaded", "missing: give a CEL expression over object and pod that is true where the pod has loaded the custom resource as it stands")
+	} else if _, err := policy.CompileLoaded(p.Loaded); err != nil {
+		d.wrong(at+".loaded", "%s", oneLine(err))
+	}
+}
+
+func (d *decoder) evidence(at string, s *Signer) {
+	switch kinds := fmt.Sprintf("use %s, %s, %s or %s", Report, PodVolumes, Status, Settle); s.Evidence {
+	case Report, PodVolumes, Status, Settle:
+		if s.Policy.Resource != nil && s.Evidence != Status {
+			d.wrong(at+".evidence", "%s needs ConfigMaps, and policy.resource names custom resources: use %s", s.Evidence, Status)
+		}
+	case "":
+		d.wrong(at+".evidence", "missing: %s", kinds)
+	default:
+		d.wrong(at+".evidence", "%q is not known here: %s", s.Evidence, kinds)
+	}
+	switch {
+	case s.Evidence != Settle && s.Settle != nil:
+		d.wrong(at+".settle", "only evidence %s reads it: remove it, or set evidence: %[1]s", Settle)
+	case s.Evidence == Settle && s.Settle == nil:
+		d.wrong(at+".settle", "missing: say with seconds for how long a policy object must not have changed to be taken as loaded")
+	case s.Settle != nil && s.Settle.Seconds < 1:
+		d.wrong(at+".settle.seconds", "say for how many seconds a policy object must not have changed: as many as the slowest replica takes to load it, such as 180")
+	case s.Settle != nil && s.Settle.Seconds > maxSettle:
+		d.wrong(at+".settle.seconds", "%d is more than a day: nothing would ever be released", s.Settle.Seconds)
+	}
+}
+
+// maxSettle is a day, in seconds.
+const maxSettle = 24 * 60 * 60
 
 // checkSignerName says what is wrong with a signer name or prefix, by the rules of Kubernetes 1.37
 // (pkg/apis/certificates/validation ValidateSignerName); empty when nothing is.

@@ -41,6 +41,11 @@ overrides:
     mode: enforce
     marker: Hold
 allowEmpty: true
+argocdNamespace: gitops
+readTimeout: 20s
+clusters:
+- {name: eu, projects: [p], applications: [a], destinations: ["https://eu"], kubeconfig: /eu.yaml, context: eu}
+- {name: here, applications: [b], inCluster: true}
 `
 
 func TestParseReadsEveryField(t *testing.T) {
@@ -71,6 +76,12 @@ func TestParseReadsEveryField(t *testing.T) {
 		Hold:          Hold{Marker: MarkerDeployment, AlwaysEmit: []Select{{Group: &core, Kind: "ConfigMap", Namespace: "shop", LabelSelector: "early=true"}}},
 		Overrides:     []Override{{Projects: []string{"sandbox-*"}, Applications: []string{"team-?_*"}, Mode: Enforce, Marker: MarkerHold}},
 		AllowEmpty:    true,
+		Clusters: []Cluster{
+			{Name: "eu", Projects: []string{"p"}, Applications: []string{"a"}, Destinations: []string{"https://eu"}, Kubeconfig: "/eu.yaml", Context: "eu"},
+			{Name: "here", Applications: []string{"b"}, InCluster: true},
+		},
+		ArgoCDNamespace: "gitops",
+		ReadTimeout:     "20s",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -129,10 +140,10 @@ func TestParseSaysWhatIsWrongWhereAndWhatToDo(t *testing.T) {
 		"an unknown mode names those that exist": {"mode: observe", "mode: Observe", []string{
 			`mode: "Observe" is not known here: use enforce or observe (line 3)`}},
 		"an unknown top-level field names those that exist": {"allowEmpty: true", "allowempty: true", []string{
-			"allowempty: unknown field: use one of apiVersion, kind, mode, signers, unknownSigner, hold, overrides, allowEmpty (line 32)"}},
+			"allowempty: unknown field: use one of apiVersion, kind, mode, signers, unknownSigner, hold, overrides, clusters, argocdNamespace, readTimeout, allowEmpty (line 32)"}},
 		"an unknown field deep inside has its path": {"key: policy.json", "kee: policy.json", []string{
 			"signers[0].policy.key: missing: name the key of the ConfigMap that has the policy text, such as policy.json (line 7)",
-			"signers[0].policy.kee: unknown field: use one of configMap, key, format, granted (line 9)"}},
+			"signers[0].policy.kee: unknown field: use one of configMap, key, resource, format, granted, loaded (line 9)"}},
 		"field names are case-sensitive": {"{namePrefix: pod-cert-signer-}", "{nameprefix: pod-cert-signer-}", []string{
 			"signers[0].policy.configMap.nameprefix: unknown field: use one of name, namePrefix, selector (line 8)",
 			"signers[0].policy.configMap: want exactly one of name, namePrefix and selector, not 0 (line 8)"}},
@@ -142,7 +153,7 @@ func TestParseSaysWhatIsWrongWhereAndWhatToDo(t *testing.T) {
 		"a repeated field deep inside has its path": {"evidence: podVolumes", "evidence: podVolumes\n    evidence: report", []string{
 			"signers[0].evidence: is there twice: keep one (line 13)"}},
 		"a merge key is an unknown field": {"allowEmpty: true", "<<: {allowEmpty: true}", []string{
-			"<<: unknown field: use one of apiVersion, kind, mode, signers, unknownSigner, hold, overrides, allowEmpty (line 32)"}},
+			"<<: unknown field: use one of apiVersion, kind, mode, signers, unknownSigner, hold, overrides, clusters, argocdNamespace, readTimeout, allowEmpty (line 32)"}},
 		"a number where a string is wanted says to quote it": {"key: policy.json", "key: 1.5", []string{
 			"signers[0].policy.key: want a string: put 1.5 in quotes (line 9)"}},
 		"a string where a boolean is wanted is refused": {"allowEmpty: true", "allowEmpty: 'yes'", []string{
@@ -156,7 +167,7 @@ func TestParseSaysWhatIsWrongWhereAndWhatToDo(t *testing.T) {
 		"a list where a string is wanted is refused": {"mode: observe", "mode: [observe]", []string{
 			"mode: want a string, not a list (line 3)"}},
 		"a list as a key is refused": {"mode: observe", "? [mode]\n: observe", []string{
-			"a list as a key: use one of apiVersion, kind, mode, signers, unknownSigner, hold, overrides, allowEmpty"}},
+			"a list as a key: use one of apiVersion, kind, mode, signers, unknownSigner, hold, overrides, clusters, argocdNamespace, readTimeout, allowEmpty"}},
 
 		"a signer name needs a domain": {"example.com/workload", "workload", []string{
 			`signers[0].signerName: "workload" is no signer name: use domain/name as in example.com/workload, or a prefix of that with * at the end (line 5)`}},
@@ -202,14 +213,14 @@ func TestParseSaysWhatIsWrongWhereAndWhatToDo(t *testing.T) {
 			"signers[1].podSelector: missing: give the labels of the signer's pods, such as app.kubernetes.io/name=pod-cert-signer (line 13)"}},
 		"a broken pod selector is refused": {"podSelector: app=other", "podSelector: ','", []string{
 			`signers[1].podSelector: "," is no label selector: found ',', expected: !, identifier, or 'end of string' (line 20)`}},
-		"evidence status says that it is not there yet": {"evidence: report", "evidence: status", []string{
-			"signers[1].evidence: status is not available in this version: use report or podVolumes (line 21)"}},
-		"evidence settle says that it is not there yet": {"evidence: report", "evidence: settle", []string{
-			"signers[1].evidence: settle is not available in this version: use report or podVolumes (line 21)"}},
+		"evidence status with a ConfigMap asks for the resource": {"evidence: report", "evidence: status", []string{
+			"signers[1].policy.resource: missing: evidence status needs the apiVersion, kind and resource of custom resources, in place of configMap and key (line 15)"}},
+		"evidence settle asks for how long": {"evidence: report", "evidence: settle", []string{
+			"signers[1].settle: missing: say with seconds for how long a policy object must not have changed to be taken as loaded (line 13)"}},
 		"unknown evidence names what exists": {"evidence: report", "evidence: hope", []string{
-			`signers[1].evidence: "hope" is not known here: use report or podVolumes (line 21)`}},
+			`signers[1].evidence: "hope" is not known here: use report, podVolumes, status or settle (line 21)`}},
 		"evidence is required": {"    evidence: report\n", "", []string{
-			"signers[1].evidence: missing: use report or podVolumes (line 13)"}},
+			"signers[1].evidence: missing: use report, podVolumes, status or settle (line 13)"}},
 
 		"an unknown word for unknownSigner names those that exist": {"unknownSigner: allow", "unknownSigner: ignore", []string{
 			`unknownSigner: "ignore" is not known here: use hold, allow or error (line 22)`}},
@@ -294,7 +305,7 @@ overrides: [{}]
 	}
 	want := "apiVersion kind mode signers[0].signerName signers[0].evidence signers[0].podSelector signers[0].namespace " +
 		"signers[0].policy.configMap signers[0].policy.key signers[0].policy.format signers[0].colour " +
-		"signers[1].signerName signers[1].namespace signers[1].evidence signers[1].policy unknownSigner hold.alwaysEmit[0] overrides[0] overrides[0]"
+		"signers[1].signerName signers[1].namespace signers[1].settle signers[1].podSelector signers[1].policy unknownSigner hold.alwaysEmit[0] overrides[0] overrides[0]"
 	if got := strings.Join(paths, " "); got != want {
 		t.Errorf("got  %s\nwant %s\n%s", got, want, err)
 	}
@@ -339,6 +350,7 @@ func TestAnchorsAreFollowed(t *testing.T) {
 // FuzzParse: CEL makes coverage vary from run to run, so that minimizing takes for ever; -fuzzminimizetime 10x ends it.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
+	f.Add([]byte(otherEvidence))
 	f.Add([]byte(""))
 	f.Add([]byte("signers: &s [*s]\n"))
 	f.Add([]byte("a: &a [x]\n? *a\n: y\n"))

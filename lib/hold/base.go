@@ -40,24 +40,37 @@ type base struct {
 
 	current     *manifest.Stream
 	destination string
-	// demands of the released render, by demandKey; nil until they are asked for, empty where they cannot be had.
+	// demands of the released render, by demandKey; nil until they are asked for, empty where they cannot be had. unknown then says why.
 	demands map[string]bool
+	unknown string
 }
 
 func newBase(in Input) base {
-	b := base{key: noRelease, entries: in.Past, at: len(in.Past), current: in.Stream, destination: in.Namespace}
-	prefix := markerPrefix(in.Application, in.Source)
-	for _, r := range in.Tracked {
-		if key, ok := markerBase(prefix, r.Group, r.Kind, r.Name); ok {
-			b.key, b.marked = key, true
-			b.at = indexOf(in.Past, key)
+	b := base{key: noRelease, entries: in.Past, at: len(in.Past), current: in.Stream, destination: in.Namespace, unknown: in.PastUnknown}
+	for _, source := range []string{in.Source, in.OtherSource} {
+		// Of two markers, one of each name, that of the name proper knows more: the other was made without the Application.
+		if prefix := markerPrefix(in.Application, source); b.fromMarker(in.Tracked, prefix) {
 			return b
+		}
+		if in.OtherSource == "" {
+			break
 		}
 	}
 	if len(in.Past) > 0 {
 		b.key, b.at = in.Past[0].Key, 0
 	}
 	return b
+}
+
+func (b *base) fromMarker(tracked []Resource, prefix string) bool {
+	for _, r := range tracked {
+		if key, ok := markerBase(prefix, r.Group, r.Kind, r.Name); ok {
+			b.key, b.marked = key, true
+			b.at = indexOf(b.entries, key)
+			return true
+		}
+	}
+	return false
 }
 
 func indexOf(entries []Entry, key string) int {
@@ -69,26 +82,35 @@ func indexOf(entries []Entry, key string) int {
 	return len(entries)
 }
 
-// isNew reports whether the released render lacks the demand. Where that cannot be found out the demand counts as new: the other
-// mistake would let it go unproven.
-func (b *base) isNew(d *demand.Demand) bool {
+// isNew reports whether the released render lacks the demand. Where that cannot be found out the demand counts as new, and because says
+// why: the other mistake would let it go unproven.
+func (b *base) isNew(d *demand.Demand) (isNew bool, because string) {
 	if b.demands == nil {
 		b.load()
 	}
-	return !b.demands[demandKey(d)]
+	return !b.demands[demandKey(d)], b.unknown
 }
 
 func (b *base) load() {
 	b.demands = map[string]bool{}
 	if b.at == len(b.entries) {
+		switch {
+		case b.unknown != "":
+		case b.key == noRelease:
+			b.unknown = "no sync of this source has been released yet"
+		default:
+			b.unknown = "the sync released last is no longer in the Application's history"
+		}
 		return
 	}
 	stream, err := renderOf(b.entries[b.at], b.current)
 	if err != nil {
+		b.unknown = "what was released last cannot be rendered again: " + err.Error()
 		return
 	}
 	found, err := demand.InStream(stream, b.destination)
 	if err != nil {
+		b.unknown = "what was released last cannot be read again: " + err.Error()
 		return
 	}
 	for i := range found {

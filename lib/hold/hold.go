@@ -8,6 +8,7 @@ package hold
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/grantfirst/grantfirst/lib/config"
 	"github.com/grantfirst/grantfirst/lib/demand"
@@ -24,8 +25,9 @@ type Input struct {
 	Application string
 	// Namespace is the destination namespace: that of objects which name none.
 	Namespace string
-	// Source tells the sources of one Application apart; it must stay the same from one revision to the next.
-	Source string
+	// Source tells the sources of one Application apart; it must stay the same from one revision to the next. A hold may also have been
+	// made under OtherSource, where that is not empty, because the Application could not be read then.
+	Source, OtherSource string
 	// Config is the admin's; Mode and Marker are what it says for this Application.
 	Config *config.Config
 	Mode   config.Mode
@@ -34,15 +36,37 @@ type Input struct {
 	Evidence map[*config.Signer]policy.Evidence
 	// Asking are the demands of live pods, of other Applications too; nil where they cannot be seen.
 	Asking []demand.Asker
-	// Past is what earlier syncs of this source rendered, newest first; nil where nothing is known of them.
-	Past []Entry
+	// Past is what earlier syncs of this source rendered, newest first; nil where nothing is known of them. PastUnknown then says why
+	// where that is no matter of course.
+	Past        []Entry
+	PastUnknown string
 	// Tracked is the Application's status.resources.
 	Tracked []Resource
 	// Sources is the number of sources of the Application; with several, Tracked has the objects of all of them.
 	Sources int
 	// ServerSideDiff is true where the Application compares by a server-side dry run, which refuses incomplete objects.
 	ServerSideDiff bool
+	// Overrides let demands go without their grants; those that have run out must not be among them.
+	Overrides []Override
 }
+
+// Override is an admin's decision to let demands of an Application go for a time (docs/design.md rule 9.5). Empty fields fit any demand.
+type Override struct {
+	SignerName, Namespace, ServiceAccount string
+	// Reason and Until are for people.
+	Reason, Until string
+}
+
+func (o *Override) fits(d *demand.Demand) bool {
+	return (o.SignerName == "" || o.SignerName == d.SignerName) && (o.Namespace == "" || o.Namespace == d.Namespace) &&
+		(o.ServiceAccount == "" || o.ServiceAccount == d.ServiceAccount)
+}
+
+// isWhole: it lets go whatever the Application is held for.
+func (o *Override) isWhole() bool { return *o == Override{Reason: o.Reason, Until: o.Until} }
+
+// String says how long and why.
+func (o *Override) String() string { return fmt.Sprintf("override until %s: %s", o.Until, o.Reason) }
 
 // Entry is one sync of this source that Argo CD remembers (status.history).
 type Entry struct {
@@ -65,13 +89,16 @@ type Resource struct {
 type Demand struct {
 	demand.Demand
 	policy.Verdict
-	// New: the last released render of this source did not have it.
-	New bool
+	// New: the last released render of this source did not have it. NewBecause says why it counts as new where that render is not known.
+	New        bool
+	NewBecause string
 	// Evidence is the kind of evidence the verdict rests on; empty where the signer is not configured.
 	Evidence string
 	Unproven bool
 	// Holds is true where this demand is a reason to hold.
 	Holds bool
+	// Override is the one that lets a demand go which would hold.
+	Override *Override
 	// Wanted is the revision of the policy that would grant it; empty where no policy is known to.
 	Wanted string
 
@@ -90,13 +117,15 @@ type Plan struct {
 	Removals []Removal
 	// Revoked announces grants that are taken away at once because the policy object says so; one line each.
 	Revoked []string
+	// Overridden announces removals that an override lets go; one line each.
+	Overridden []string
 	// Problem is set in mode observe only: why nothing could be decided. The plain render goes out all the same.
 	Problem string
 
 	in   Input
 	base base
 	// heldPolicies are the policy objects of the render that must stay as they are.
-	heldPolicies map[*config.Signer]*policyObject
+	heldPolicies []*policyObject
 	// switching: a demand holds, so all of the source waits; else only what heldPolicies concerns.
 	switching bool
 	objects   []object
@@ -107,7 +136,7 @@ type Plan struct {
 // Make decides. The errors it returns are those that a person must end in Git or in the configuration; what waiting may cure is a hold.
 // In mode observe it never fails.
 func Make(in Input) (*Plan, error) {
-	p := &Plan{in: in, Observe: in.Mode == config.Observe, heldPolicies: map[*config.Signer]*policyObject{}}
+	p := &Plan{in: in, Observe: in.Mode == config.Observe}
 	err := p.make()
 	if err != nil && p.Observe {
 		return Undecided(in.Stream, err), nil
@@ -131,6 +160,7 @@ func (p *Plan) make() error {
 	if err := p.findRemovals(); err != nil {
 		return err
 	}
+	p.overrideRemovals()
 	p.Held = p.switching || len(p.Removals) > 0
 	if !p.Held {
 		return nil
@@ -196,10 +226,14 @@ func (p *Plan) decide() error {
 		// Only a verdict that is not an outright grant depends on what was released, and finding that out costs a render.
 		d.Verdict = e.Decide(&d.Demand, true)
 		if d.Decision != policy.Granted {
-			d.New = p.base.isNew(&d.Demand)
+			d.New, d.NewBecause = p.base.isNew(&d.Demand)
 			d.Verdict = e.Decide(&d.Demand, d.New)
 		}
 		d.Holds = d.place.holds() && (d.Decision == policy.NotGranted || d.Decision == policy.Unknown && d.New)
+		if d.Holds && d.Decision == policy.Unknown && p.in.PastUnknown != "" {
+			d.Message += "; it counts as new because " + p.in.PastUnknown
+		}
+		p.override(&d)
 		p.switching = p.switching || d.Holds
 		p.Demands = append(p.Demands, d)
 	}
@@ -218,11 +252,34 @@ func (p *Plan) unknownSigner(d *Demand) error {
 	case config.UnknownAllow:
 		d.Message = fmt.Sprintf("signer %s is not in the configuration, which allows that (unknownSigner: allow)", d.SignerName)
 	default:
-		d.New = p.base.isNew(&d.Demand)
+		d.New, d.NewBecause = p.base.isNew(&d.Demand)
 		d.Holds = d.place.holds() && d.New
+		p.override(d)
 		p.switching = p.switching || d.Holds
 	}
 	return nil
+}
+
+func (p *Plan) override(d *Demand) {
+	for i := range p.in.Overrides {
+		if o := &p.in.Overrides[i]; d.Holds && o.fits(&d.Demand) {
+			d.Holds, d.Override = false, o
+			return
+		}
+	}
+}
+
+// overrideRemovals lets go what is held because of grants that are taken away. Only an override of the whole Application does.
+func (p *Plan) overrideRemovals() {
+	i := slices.IndexFunc(p.in.Overrides, func(o Override) bool { return o.isWhole() })
+	if i < 0 {
+		return
+	}
+	for _, r := range p.Removals {
+		p.Overridden = append(p.Overridden, fmt.Sprintf("%s: %s", &p.in.Overrides[i], r.Message))
+	}
+	p.Removals = nil
+	p.heldPolicies = nil
 }
 
 // ErrForged is wrapped by the error for a render that contains an object which only grantfirst may make.
@@ -231,7 +288,6 @@ var ErrForged = errors.New("only grantfirst itself makes an object of this name"
 // refuseForgery keeps a source from shipping an object that looks like this source's marker. The marker's name says what was last
 // released, so a forged one would make a new demand look released (docs/design.md rule 9.5).
 func (p *Plan) refuseForgery() error {
-	prefix := markerPrefix(p.in.Application, p.in.Source)
 	for _, doc := range p.in.Stream.Documents {
 		// Not the whole prefix: only for a plain word there is a cheap proof that a document lacks it.
 		if !doc.MayHave("grantfirst") {
@@ -242,7 +298,7 @@ func (p *Plan) refuseForgery() error {
 			return err
 		}
 		for _, h := range heads {
-			if _, ok := markerBase(prefix, h.Group(), h.Kind, h.Name); ok {
+			if _, ok := p.in.markerBase(h.Group(), h.Kind, h.Name); ok {
 				return &manifest.Error{Document: doc.Number, Line: doc.Line, Object: h.ID.String(), Err: ErrForged, Fix: "remove it from the source"}
 			}
 		}
@@ -252,5 +308,5 @@ func (p *Plan) refuseForgery() error {
 
 // LetGo reports whether the demand goes out although it is not known to be loaded, because it was released before.
 func (d *Demand) LetGo() bool {
-	return d.Decision == policy.Unknown && !d.Holds && !d.New && d.place.holds() && d.Reason != ReasonUnknownSigner
+	return d.Decision == policy.Unknown && !d.Holds && d.Override == nil && !d.New && d.place.holds() && d.Reason != ReasonUnknownSigner
 }

@@ -91,7 +91,7 @@ func replicas(t testing.TB, texts ...string) policy.Evidence {
 }
 
 func live(t testing.TB, e policy.Evidence, text string) policy.Evidence {
-	e.Live = &policy.Object{Kind: "ConfigMap", Namespace: "signer", Name: "policy", Revision: policy.Revision([]byte(text)), Policy: grants(t, text)}
+	e.Live = policy.Alternatives{{Object: policy.Object{Kind: "ConfigMap", Namespace: "signer", Name: "policy", Revision: policy.Revision([]byte(text)), Policy: grants(t, text)}}}
 	return e
 }
 

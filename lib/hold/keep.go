@@ -82,10 +82,9 @@ func (p *Plan) missing() map[objectKey]Resource {
 			has[k] = true
 		}
 	}
-	prefix := markerPrefix(p.in.Application, p.in.Source)
 	missing := map[objectKey]Resource{}
 	for _, r := range p.in.Tracked {
-		if _, isMarker := markerBase(prefix, r.Group, r.Kind, r.Name); isMarker || r.Hook || r.Group == Group || has[r.key()] || !p.switching && !p.keptByRemoval(r) {
+		if _, isMarker := p.in.markerBase(r.Group, r.Kind, r.Name); isMarker || r.Hook || r.Group == Group || has[r.key()] || !p.switching && !p.keptByRemoval(r) {
 			continue
 		}
 		missing[r.key()] = r

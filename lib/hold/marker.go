@@ -28,13 +28,29 @@ func markerPrefix(application, source string) string {
 	return "grantfirst-" + digits(application, source) + "-"
 }
 
+// markerBase gives the key of the last released entry out of a marker's name, whichever name of the source that was made with.
+func (in *Input) markerBase(group, kind, name string) (key string, ok bool) {
+	if !isMarkerKind(group, kind) {
+		return "", false
+	}
+	key, ok = markerBase(markerPrefix(in.Application, in.Source), group, kind, name)
+	if !ok && in.OtherSource != "" {
+		key, ok = markerBase(markerPrefix(in.Application, in.OtherSource), group, kind, name)
+	}
+	return key, ok
+}
+
 // markerBase gives the key of the last released entry out of a marker's name.
 func markerBase(prefix, group, kind, name string) (key string, ok bool) {
-	if !(group == Group && kind == config.MarkerHold || group == "apps" && kind == config.MarkerDeployment) {
+	if !isMarkerKind(group, kind) {
 		return "", false
 	}
 	key, ok = strings.CutPrefix(name, prefix)
 	return key, ok && (key == noRelease || isDigits(key))
+}
+
+func isMarkerKind(group, kind string) bool {
+	return group == Group && kind == config.MarkerHold || group == "apps" && kind == config.MarkerDeployment
 }
 
 func isDigits(key string) bool {

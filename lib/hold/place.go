@@ -157,6 +157,12 @@ func (p *Plan) emitted(h manifest.Head) (why string, ok bool) {
 			}
 		}
 	}
+	// Custom resources may be outside the signer's namespace. What an author can get out early by this is what the admin calls policy.
+	for i := range p.in.Config.Signers {
+		if s := &p.in.Config.Signers[i]; s.Policy.Resource != nil && p.isPolicyObject(s, h) {
+			return fmt.Sprintf("policy object of signer %s", s.SignerName), true
+		}
+	}
 	for i := range p.in.Config.Hold.AlwaysEmit {
 		if selects(&p.in.Config.Hold.AlwaysEmit[i], h, namespace) {
 			return fmt.Sprintf("listed in hold.alwaysEmit[%d]", i), true

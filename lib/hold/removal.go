@@ -21,10 +21,12 @@ type Removal struct {
 	Message string
 }
 
-// policyObject is a policy object of the render.
+// policyObject is a policy object of the render, or one that the render deletes.
 type policyObject struct {
 	policy.Object
-	id             manifest.ID
+	signer *config.Signer
+	id     manifest.ID
+	// document is 0 where the render deletes it.
 	document, item int
 	annotations    map[string]string
 }
@@ -38,32 +40,106 @@ func (p *Plan) findRemovals() error {
 		if !slices.ContainsFunc(p.in.Asking, asks) {
 			continue
 		}
-		w, err := p.wanted(s)
+		rendered, err := p.rendered(s)
 		if err != nil {
 			return err
 		}
-		if w == nil || w.Policy == nil {
-			continue
-		}
-		if reason, ok := w.annotations[AnnotationRevoke]; ok {
-			p.Revoked = append(p.Revoked, fmt.Sprintf("%s takes grants away at once: %s", w.id, reason))
-			continue
-		}
-		for _, a := range p.in.Asking {
-			if !asks(a) {
+		rendered = append(rendered, p.deleted(s, rendered)...)
+		for _, w := range rendered {
+			if w.Policy == nil {
 				continue
 			}
-			answer := w.Policy.Decide(&a.Demand)
-			if answer.Decision != policy.NotGranted || !grantedSomewhere(p.evidence(s), &a.Demand) {
+			if reason, ok := w.annotations[AnnotationRevoke]; ok {
+				p.Revoked = append(p.Revoked, fmt.Sprintf("%s takes grants away at once: %s", w.id, reason))
 				continue
 			}
-			p.Removals = append(p.Removals, Removal{Object: w.id, Signer: s, Asker: a, Message: fmt.Sprintf(
-				"%s takes away the grant of %s for %s/%s that pod %s still uses (%s): it stays until no pod asks; annotate it %s to revoke at once",
-				w.id, s.SignerName, a.Demand.Namespace, a.Demand.ServiceAccount, a.Pod, answer.Reason, AnnotationRevoke)})
-			p.heldPolicies[s] = w
+			held := false
+			for _, a := range p.in.Asking {
+				if !asks(a) {
+					continue
+				}
+				if !p.takesAway(w, rendered, &a.Demand) {
+					continue
+				}
+				answer := w.Policy.Decide(&a.Demand)
+				if answer.Decision != policy.NotGranted {
+					continue
+				}
+				p.Removals = append(p.Removals, Removal{Object: w.id, Signer: s, Asker: a, Message: fmt.Sprintf(
+					"%s takes away the grant of %s for %s/%s that pod %s still uses (%s): it stays until no pod asks; %s",
+					w.id, s.SignerName, a.Demand.Namespace, a.Demand.ServiceAccount, a.Pod, answer.Reason, w.howToRevoke())})
+				held = true
+			}
+			if held {
+				p.heldPolicies = append(p.heldPolicies, w)
+			}
 		}
 	}
 	return nil
+}
+
+func (o *policyObject) howToRevoke() string {
+	if o.document == 0 {
+		return fmt.Sprintf("to revoke at once, put it back without the grant and with the annotation %s", AnnotationRevoke)
+	}
+	return fmt.Sprintf("annotate it %s to revoke at once", AnnotationRevoke)
+}
+
+// deleted are the custom resources that grant by themselves and that the render takes away as a whole, as far as that can be told: where
+// the Application has several sources, another one may have them.
+func (p *Plan) deleted(s *config.Signer, rendered []*policyObject) []*policyObject {
+	if s.Policy.Resource == nil || p.in.Sources > 1 {
+		return nil
+	}
+	var out []*policyObject
+	for _, o := range p.evidence(s).Live {
+		isRendered := slices.ContainsFunc(rendered, func(r *policyObject) bool { return r.is(&o.Object) })
+		at := slices.IndexFunc(p.in.Tracked, func(r Resource) bool { return !r.Hook && isTrackedAs(s, &o.Object, r) })
+		if isRendered || at < 0 {
+			continue
+		}
+		gone := o.Object
+		gone.Policy = deleted{}
+		id := manifest.ID{APIVersion: s.Policy.Resource.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+		out = append(out, &policyObject{Object: gone, signer: s, id: id})
+	}
+	return out
+}
+
+// isTrackedAs reports whether an entry of status.resources is the custom resource.
+func isTrackedAs(s *config.Signer, o *policy.Object, r Resource) bool {
+	return r.Group == s.Policy.Resource.Group() && r.Kind == o.Kind && r.Namespace == o.Namespace && r.Name == o.Name
+}
+
+// deleted is the policy of an object that will be gone.
+type deleted struct{}
+
+// Decide refuses everything.
+func (deleted) Decide(*demand.Demand) policy.Answer {
+	return policy.Answer{Decision: policy.NotGranted, Reason: policy.NoGrant, Message: "it is deleted"}
+}
+
+// takesAway reports whether a demand is granted now that a policy object of the render may take the grant away from. A custom resource
+// takes away what it grants itself as it stands, unless another one grants that before and after: until then a new one is not loaded.
+func (p *Plan) takesAway(w *policyObject, rendered []*policyObject, d *demand.Demand) bool {
+	e := p.evidence(w.signer)
+	if w.signer.Policy.Resource == nil {
+		return grantedSomewhere(e, d)
+	}
+	at := slices.IndexFunc(e.Live, func(o policy.Alternative) bool { return w.is(&o.Object) })
+	if at < 0 || e.Live[at:at+1].Granting(d) == nil {
+		return false
+	}
+	for i := range e.Live {
+		if i == at || e.Live[i:i+1].Granting(d) == nil {
+			continue
+		}
+		after := slices.IndexFunc(rendered, func(r *policyObject) bool { return r.is(&e.Live[i].Object) })
+		if after < 0 || rendered[after].Policy != nil && rendered[after].Policy.Decide(d).Decision == policy.Granted {
+			return false
+		}
+	}
+	return true
 }
 
 // grantedSomewhere reports whether a demand is granted now by any replica or by the live policy object.
@@ -71,18 +147,23 @@ func grantedSomewhere(e *policy.Evidence, d *demand.Demand) bool {
 	grants := func(decider policy.Policy) bool {
 		return decider != nil && decider.Decide(d).Decision == policy.Granted
 	}
-	return e.Live != nil && grants(e.Live.Policy) ||
+	return e.Live.Granting(d) != nil ||
 		slices.ContainsFunc(e.Replicas, func(r policy.Replica) bool { return grants(r.Policy) })
 }
 
 // heldByRemoval reports whether an object must stay because a policy object does: the object itself, and in the signer's namespace
 // whatever names it, so that no signer pod comes up with a policy that is not there.
 func (p *Plan) heldByRemoval(doc *manifest.Document, item int, h manifest.Head) (bool, error) {
-	for s, w := range p.heldPolicies {
+	for _, w := range p.heldPolicies {
 		if doc.Number == w.document && item == w.item {
 			return true, nil
 		}
-		if p.namespaceOf(h.Namespace) != s.Namespace {
+		// With other labels it is in the render and yet no policy object any more.
+		if w.document == 0 && p.isSame(w, h) {
+			return true, nil
+		}
+		// Nothing mounts a custom resource.
+		if w.signer.Policy.Resource != nil || p.namespaceOf(h.Namespace) != w.signer.Namespace {
 			continue
 		}
 		values, err := doc.Decode()
@@ -94,6 +175,12 @@ func (p *Plan) heldByRemoval(doc *manifest.Document, item int, h manifest.Head) 
 		}
 	}
 	return false, nil
+}
+
+// isSame reports whether an object of the render is the policy object, whatever its labels.
+func (p *Plan) isSame(w *policyObject, h manifest.Head) bool {
+	r := w.signer.Policy.Resource
+	return h.Group() == r.Group() && h.Kind == r.Kind && h.Name == w.Name && (r.Namespace == "" || p.namespaceOf(h.Namespace) == w.Namespace)
 }
 
 // names reports whether a text anywhere in a decoded value is the name.
@@ -115,9 +202,14 @@ func names(value any, name string) bool {
 
 // keptByRemoval reports whether a tracked object that the render lacks is the policy object that a held one would replace.
 func (p *Plan) keptByRemoval(r Resource) bool {
-	for s := range p.heldPolicies {
-		// Labels are not known of what is only tracked, so with a selector every ConfigMap of the signer's namespace stays.
-		if r.Group == "" && r.Kind == "ConfigMap" && r.Namespace == s.Namespace &&
+	for _, w := range p.heldPolicies {
+		s := w.signer
+		if w.document == 0 && isTrackedAs(s, &w.Object, r) {
+			return true
+		}
+		// Labels are not known of what is only tracked, so with a selector every ConfigMap of the signer's namespace stays. A custom resource
+		// replaces no other.
+		if s.Policy.Resource == nil && r.Group == "" && r.Kind == "ConfigMap" && r.Namespace == s.Namespace &&
 			(s.Policy.ConfigMap.Selector != "" || s.Policy.ConfigMap.Matches(r.Name, nil)) {
 			return true
 		}

@@ -79,53 +79,94 @@ func (l *lines) String() string {
 
 // explainWaiting tells a demand that nobody grants from one whose grant is only not loaded yet: only the second ends by waiting.
 func (p *Plan) explainWaiting() error {
-	wanted := map[*config.Signer]*policy.Object{}
+	wanted := map[*config.Signer]policy.Alternatives{}
 	for _, d := range p.waiting() {
 		if d.signer == nil {
 			continue
 		}
 		if _, ok := wanted[d.signer]; !ok {
-			w, err := p.wanted(d.signer)
+			rendered, err := p.rendered(d.signer)
 			if err != nil {
 				return err
 			}
-			wanted[d.signer] = p.evidence(d.signer).Live
-			if w != nil {
-				wanted[d.signer] = &w.Object
-			}
+			wanted[d.signer] = p.wanted(d.signer, rendered)
 		}
 		d.Message = p.waitingMessage(d, wanted[d.signer])
 	}
 	return nil
 }
 
-func (p *Plan) waitingMessage(d *Demand, wanted *policy.Object) string {
-	if wanted == nil {
+func (p *Plan) waitingMessage(d *Demand, wanted policy.Alternatives) string {
+	if len(wanted) == 0 {
+		if p.evidence(d.signer).Problem != "" {
+			// What is live is not known either.
+			return d.Message
+		}
+		if d.signer.Policy.Resource != nil {
+			return fmt.Sprintf("%s; no %s of this signer in this render or in the cluster", d.Message, d.signer.Policy.Resource.Kind)
+		}
 		return fmt.Sprintf("%s; no policy object of this signer in this render or in namespace %s", d.Message, d.signer.Namespace)
 	}
-	if wanted.Policy == nil {
-		return fmt.Sprintf("%s; %s does not parse and will never be loaded: %s", d.Message, wanted, wanted.Problem)
-	}
-	a := wanted.Policy.Decide(&d.Demand)
-	switch {
-	case a.Decision == policy.Granted:
-		d.Wanted = wanted.Revision
+	if o := wanted.Granting(&d.Demand); o != nil {
+		d.Wanted = o.Revision
 		known := "not loaded yet"
 		if d.Decision == policy.Unknown {
 			known = "not known to be loaded"
 		}
-		return fmt.Sprintf("granted by %s, %s: %s", wanted, known, d.Message)
-	case a.Decision == policy.NotGranted:
-		return fmt.Sprintf("no policy grants it, waiting does not help: add the grant to %s (%s)", wanted, a.Message)
+		return fmt.Sprintf("granted by %s, %s: %s", o, known, d.Message)
 	}
-	return d.Message
+	for i := range wanted {
+		if o := &wanted[i]; o.Policy == nil {
+			return fmt.Sprintf("%s; %s does not parse and will never be loaded: %s", d.Message, &o.Object, o.Problem)
+		}
+	}
+	switch a := wanted.Decide(&d.Demand); {
+	case a.Decision != policy.NotGranted:
+		return d.Message
+	case len(wanted) == 1:
+		return "no policy grants it, waiting does not help: add the grant to " + a.Message
+	default:
+		return fmt.Sprintf("no policy grants it, waiting does not help: add the grant to one of %s", a.Message)
+	}
 }
 
-// wanted is the policy object of a signer in this render, nil where the render has none.
-func (p *Plan) wanted(s *config.Signer) (*policyObject, error) {
-	var found *policyObject
+// wanted are the policy objects of a signer as they will stand: of ConfigMaps the one in this render, else the live one; of custom
+// resources those in this render and the live ones that it does not have.
+func (p *Plan) wanted(s *config.Signer, rendered []*policyObject) policy.Alternatives {
+	var all policy.Alternatives
+	for _, o := range rendered {
+		all = append(all, policy.Alternative{Object: o.Object})
+	}
+	if len(all) > 0 && s.Policy.Resource == nil {
+		return all
+	}
+	for _, o := range p.evidence(s).Live {
+		if !slices.ContainsFunc(rendered, func(r *policyObject) bool { return r.is(&o.Object) }) {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// is reports whether the two are the same object in the cluster.
+func (o *policyObject) is(other *policy.Object) bool {
+	return o.Kind == other.Kind && o.Namespace == other.Namespace && o.Name == other.Name
+}
+
+// rendered are the policy objects of a signer in this render: one ConfigMap at most, or any number of custom resources.
+func (p *Plan) rendered(s *config.Signer) ([]*policyObject, error) {
+	kind := "ConfigMap"
+	var format policy.ResourceFormat
+	if s.Policy.Resource != nil {
+		kind = s.Policy.Resource.Kind
+		var err error
+		if format, err = policy.CompileResource(s.Policy.Granted); err != nil {
+			return nil, fmt.Errorf("signer %s: policy: %w", s.SignerName, err)
+		}
+	}
+	var found []*policyObject
 	for _, doc := range p.in.Stream.Documents {
-		if !doc.MayHave("ConfigMap") {
+		if !doc.MayHave(kind) {
 			continue
 		}
 		heads, err := doc.Heads()
@@ -143,24 +184,42 @@ func (p *Plan) wanted(s *config.Signer) (*policyObject, error) {
 			if !p.isPolicyObject(s, h) {
 				continue
 			}
+			o := &policyObject{signer: s, id: h.ID, document: doc.Number, item: i, annotations: h.Annotations}
+			if s.Policy.Resource != nil {
+				o.Object = p.readResource(s, format, h, values[i])
+				found = append(found, o)
+				continue
+			}
 			text, ok := textOf(values[i], s.Policy.Key)
 			if !ok {
 				continue
 			}
-			if found != nil {
+			if len(found) > 0 {
 				return nil, fmt.Errorf("%s: a second policy object of signer %s in this render, after ConfigMap %s/%s: keep one",
-					h.ID, s.SignerName, found.Namespace, found.Name)
+					h.ID, s.SignerName, found[0].Namespace, found[0].Name)
 			}
-			found = &policyObject{
-				Object: policy.Object{Kind: h.Kind, Namespace: s.Namespace, Name: h.Name, Revision: policy.Revision(text)},
-				id:     h.ID, document: doc.Number, item: i, annotations: h.Annotations,
+			o.Object = policy.Object{Kind: h.Kind, Namespace: s.Namespace, Name: h.Name, Revision: policy.Revision(text)}
+			if o.Policy, err = parse(s, text); err != nil {
+				o.Problem = err.Error()
 			}
-			if found.Policy, err = parse(s, text); err != nil {
-				found.Problem = err.Error()
-			}
+			found = append(found, o)
 		}
 	}
 	return found, nil
+}
+
+// readResource reads a custom resource of the render. What a controller writes into its status is not there yet.
+func (p *Plan) readResource(s *config.Signer, format policy.ResourceFormat, h manifest.Head, value map[string]any) policy.Object {
+	o := policy.Object{Kind: h.Kind, Name: h.Name}
+	if s.Policy.Resource.Namespace != "" {
+		o.Namespace = p.namespaceOf(h.Namespace)
+	}
+	if h.APIVersion != s.Policy.Resource.APIVersion {
+		o.Problem = fmt.Sprintf("it is of version %s: write it as %s, which is what the configuration reads", h.APIVersion, s.Policy.Resource.APIVersion)
+		return o
+	}
+	o.Policy = format.Read(value)
+	return o
 }
 
 func parse(s *config.Signer, text []byte) (policy.Policy, error) {
@@ -171,8 +230,11 @@ func parse(s *config.Signer, text []byte) (policy.Policy, error) {
 	return format.Parse(text)
 }
 
-// isPolicyObject reports whether an object of the render carries the policy text of a signer.
+// isPolicyObject reports whether an object of the render is a policy object of a signer, as far as its head tells.
 func (p *Plan) isPolicyObject(s *config.Signer, h manifest.Head) bool {
+	if r := s.Policy.Resource; r != nil {
+		return r.Matches(h.Group(), h.Kind, p.namespaceOf(h.Namespace), h.Labels)
+	}
 	return h.APIVersion == "v1" && h.Kind == "ConfigMap" && p.namespaceOf(h.Namespace) == s.Namespace && s.Policy.ConfigMap.Matches(h.Name, h.Labels)
 }
 

@@ -31,7 +31,7 @@ func asking(serviceAccount string) *demand.Demand {
 // other file is a case, named by the rule it shows: first what is expected, a line for each replica; then, after a line of dashes, JSON
 // merge patches for objects that are there, and further objects. Expected is
 //
-//	POD: [pending] [terminating] old|new    it decides by that text
+//	POD: [pending] [terminating] old|new    it decides by that text; custom resources may also grant nothing
 //	POD: [pending] [terminating] unknown REASON…
 //	live: OBJECT old|new|unreadable REASON…, or live: none
 //	problem: REASON…
@@ -124,7 +124,13 @@ func evaluate(t *testing.T, signerText, objects []byte, want, patches string) po
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Evaluate(&s, read)
+	e := Evaluate(&s, read)
+	if e.Kind != s.Evidence || e.Unproven != (s.Evidence == config.Settle) {
+		t.Errorf("evidence %s: kind %s, unproven %v", s.Evidence, e.Kind, e.Unproven)
+	}
+	// A snapshot has no more than this, and must give the same.
+	compare(t, Evaluate(&s, Essential(&s, read)), want)
+	return e
 }
 
 func decode(t *testing.T, text string) map[string]any {
@@ -210,13 +216,10 @@ func compare(t *testing.T, got policy.Evidence, want string) {
 // describe says what a replica does with two demands, one that both texts grant and one that only the new one does.
 func describe(t *testing.T, r *policy.Replica) string {
 	t.Helper()
-	line := r.Pod + ":"
-	if r.Pending {
-		line += " pending"
+	if all, ok := r.Policy.(policy.Alternatives); ok {
+		return r.Pod + ":" + special(r) + " " + resourcesText(t, all)
 	}
-	if r.Terminating {
-		line += " terminating"
-	}
+	line := r.Pod + ":" + special(r)
 	if (r.Policy == nil) != (r.Problem != "") {
 		t.Errorf("policy %v and problem %q", r.Policy, r.Problem)
 	}
@@ -226,11 +229,44 @@ func describe(t *testing.T, r *policy.Replica) string {
 	return line + " " + textOf(t, r.Policy, r.Revision)
 }
 
-func describeLive(t *testing.T, o *policy.Object) string {
+func special(r *policy.Replica) string {
+	about := ""
+	if r.Pending {
+		about += " pending"
+	}
+	if r.Terminating {
+		about += " terminating"
+	}
+	return about
+}
+
+// resourcesText says what custom resources together do with the two demands.
+func resourcesText(t *testing.T, all policy.Alternatives) string {
 	t.Helper()
+	api, web := all.Decide(asking("api")), all.Decide(asking("web"))
 	switch {
-	case o == nil:
+	case web.Decision == policy.Unknown:
+		return "unknown " + web.Message
+	case api.Decision == policy.Granted && web.Decision == policy.Granted:
+		return "new"
+	case api.Decision == policy.Granted:
+		return "old"
+	case web.Decision == policy.NotGranted && api.Decision == policy.NotGranted:
+		return "nothing"
+	}
+	t.Errorf("api: %+v, web: %+v", api, web)
+	return ""
+}
+
+func describeLive(t *testing.T, live policy.Alternatives) string {
+	t.Helper()
+	if len(live) == 0 {
 		return "live: none"
+	}
+	o := &live[0]
+	switch {
+	case len(live) > 1 || o.NotLoaded != "":
+		t.Errorf("live objects: %+v", live)
 	case o.Policy == nil:
 		return "live: " + o.Name + " unreadable " + o.Problem
 	}

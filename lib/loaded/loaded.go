@@ -1,6 +1,6 @@
 // Package loaded finds out what the live replicas of a signer have loaded.
 //
-// In go the pods and ConfigMaps of the signer's namespace, out comes evidence: for each live pod the policy that it decides by, or why
+// In go the pods and ConfigMaps of the signer's namespace and its custom resources, out comes evidence: for each live pod the policy that it decides by, or why
 // that is not known. What cannot be proven is unknown; nothing is guessed. Evaluate is pure: no cluster, no clock, no environment.
 // Where the objects come from is the business of a Source; Snapshot is the one that reads files.
 //
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,6 +29,11 @@ type Objects struct {
 	Pods []corev1.Pod
 	// ConfigMaps has all of the namespace: the policy objects and the reports.
 	ConfigMaps []corev1.ConfigMap
+	// Resources has at least the custom resources that policy.resource of the signer selects, as a JSON decoder that keeps integers gives
+	// them. Nil means that they were not read; where there are none it is empty.
+	Resources []map[string]any
+	// At is when the objects were read, by the API server's clock; zero where that is not known.
+	At time.Time
 }
 
 // Source gives the objects that a signer is judged by. An error means that they could not be read, never that there are none.
@@ -38,16 +44,15 @@ type Source interface {
 // Evaluate says what the signer has loaded. Without objects (nil: nothing was read, as offline without a snapshot) or without any of
 // the signer's namespace, the evidence has a Problem. Replicas are in the order of their names.
 func Evaluate(s *config.Signer, o *Objects) policy.Evidence {
-	evidence := policy.Evidence{Kind: s.Evidence}
+	evidence := policy.Evidence{Kind: s.Evidence, Unproven: s.Evidence == config.Settle}
 	e, err := newEvaluation(s, o)
 	if err != nil {
 		evidence.Problem = err.Error()
 		return evidence
 	}
-	replica := e.byVolumes
-	if s.Evidence == config.Report {
-		replica = e.byReport
-	}
+	replica := map[string]func(*corev1.Pod, *policy.Replica){
+		config.Report: e.byReport, config.PodVolumes: e.byVolumes, config.Status: e.byStatus, config.Settle: e.bySettling,
+	}[s.Evidence]
 	for _, pod := range e.live {
 		r := policy.Replica{Pod: pod.Name, Node: pod.Spec.NodeName, Terminating: pod.DeletionTimestamp != nil}
 		replica(pod, &r)
@@ -56,14 +61,24 @@ func Evaluate(s *config.Signer, o *Objects) policy.Evidence {
 	if len(e.live) == 0 {
 		evidence.Searched = fmt.Sprintf("none of the %d pods in namespace %s matches podSelector %q", len(e.pods), s.Namespace, s.PodSelector)
 	}
-	if e.newest != nil {
-		p, err := e.parse(e.newest.text, e.newest.revision())
-		evidence.Live = &policy.Object{Kind: "ConfigMap", Namespace: e.newest.Namespace, Name: e.newest.Name, Revision: e.newest.revision(), Policy: p}
-		if err != nil {
-			evidence.Live.Problem = oneLine(err.Error())
-		}
-	}
+	evidence.Live = e.standing()
 	return evidence
+}
+
+// standing are the policy objects as they stand.
+func (e *evaluation) standing() policy.Alternatives {
+	if e.resources != nil {
+		return e.resources.standing
+	}
+	if e.newest == nil {
+		return nil
+	}
+	o := policy.Object{Kind: "ConfigMap", Namespace: e.newest.Namespace, Name: e.newest.Name, Revision: e.newest.revision()}
+	var err error
+	if o.Policy, err = e.parse(e.newest.text, e.newest.revision()); err != nil {
+		o.Problem = oneLine(err.Error())
+	}
+	return policy.Alternatives{{Object: o}}
 }
 
 // evaluation is one signer's objects, indexed.
@@ -78,6 +93,10 @@ type evaluation struct {
 	reports map[types.UID][]*corev1.ConfigMap
 	// newest is the policy object made last; nil where there is none with the policy key.
 	newest *object
+	// resources are the policy objects of a signer that has custom resources for them, and nil for the others.
+	resources *resources
+	// at is when the objects were read; zero where that is not known.
+	at time.Time
 	// parsed has each distinct text once, by revision.
 	parsed map[string]parsed
 }
@@ -128,20 +147,27 @@ func (o *object) String() string { return "ConfigMap " + o.Namespace + "/" + o.N
 func (o *object) changed() time.Time {
 	last := o.CreationTimestamp.Time
 	for _, f := range o.ManagedFields {
-		if f.Time == nil || !f.Time.After(last) || f.FieldsV1 == nil {
-			continue
-		}
-		owned := f.FieldsV1.GetRawString()
-		if strings.Contains(owned, `"f:data"`) || strings.Contains(owned, `"f:binaryData"`) || strings.Contains(owned, `"f:immutable"`) {
+		if f.Time != nil && f.Time.After(last) && ownsContent(&f) {
 			last = f.Time.Time
 		}
 	}
 	return last
 }
 
+// ownsContent reports whether a manager has a part of what a ConfigMap says.
+func ownsContent(f *metav1.ManagedFieldsEntry) bool {
+	if f.FieldsV1 == nil {
+		return false
+	}
+	owned := f.FieldsV1.GetRawString()
+	return strings.Contains(owned, `"f:data"`) || strings.Contains(owned, `"f:binaryData"`) || strings.Contains(owned, `"f:immutable"`)
+}
+
 func newEvaluation(s *config.Signer, o *Objects) (*evaluation, error) {
-	if s.Evidence != config.Report && s.Evidence != config.PodVolumes {
-		return nil, fmt.Errorf("evidence %s is not available in this version: use %s or %s", s.Evidence, config.Report, config.PodVolumes)
+	switch s.Evidence {
+	case config.Report, config.PodVolumes, config.Status, config.Settle:
+	default:
+		return nil, fmt.Errorf("evidence %q is not known here: use %s, %s, %s or %s", s.Evidence, config.Report, config.PodVolumes, config.Status, config.Settle)
 	}
 	if o == nil {
 		return nil, fmt.Errorf("nothing of namespace %s was read: give --live with the output of kubectl get pods,configmaps -n %[1]s -o yaml", s.Namespace)
@@ -150,18 +176,30 @@ func newEvaluation(s *config.Signer, o *Objects) (*evaluation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signer %s: podSelector: %w", s.SignerName, err)
 	}
-	format, err := policy.Compile(s.Policy.Format, s.Policy.Granted)
+	if s.Evidence == config.Settle && s.Settle == nil {
+		return nil, fmt.Errorf("signer %s: evidence %s needs settle", s.SignerName, config.Settle)
+	}
+	var format policy.Format
+	var custom *resources
+	if s.Evidence == config.Status {
+		custom, err = readResources(s, o.Resources)
+	} else {
+		format, err = policy.Compile(s.Policy.Format, s.Policy.Granted)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("signer %s: policy: %w", s.SignerName, err)
 	}
 	e := &evaluation{
-		signer:  s,
-		format:  format,
-		objects: make(map[string]*object, len(o.ConfigMaps)),
-		reports: map[types.UID][]*corev1.ConfigMap{},
-		parsed:  map[string]parsed{},
+		signer:    s,
+		format:    format,
+		resources: custom,
+		at:        o.At,
+		objects:   make(map[string]*object, len(o.ConfigMaps)),
+		reports:   map[types.UID][]*corev1.ConfigMap{},
+		parsed:    map[string]parsed{},
 	}
-	seen := false
+	// Custom resources are evidence that something was read, and a signer that has them need not have any ConfigMap.
+	seen := custom != nil
 	for i := range o.ConfigMaps {
 		if cm := &o.ConfigMaps[i]; cm.Namespace == s.Namespace {
 			e.addConfigMap(cm)

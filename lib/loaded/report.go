@@ -196,6 +196,13 @@ func (e *evaluation) byReportAtStart(pod *corev1.Pod, rep *report, r *policy.Rep
 	switch {
 	case rep.next != "" && rep.loaded && rep.next == rep.revision:
 		e.decidesBy(r, rep.text, rep.revision, rep.String())
+		if r.Policy == nil || o == nil || o.revision() == rep.revision {
+			return
+		}
+		// The object has changed since, and the volume may follow before the start. A text that does not parse keeps it from starting.
+		if p, err := e.parse(o.text, o.revision()); err == nil {
+			r.Policy = unlessItFollows{r.Policy, p, o.String()}
+		}
 	case problem != "":
 		r.Problem = problem
 	case rep.next != "" && o != nil && rep.next == o.revision():
@@ -209,6 +216,25 @@ func (e *evaluation) byReportAtStart(pod *corev1.Pod, rep *report, r *policy.Rep
 	default:
 		e.judgeAtStart(pod, r, o)
 	}
+}
+
+// unlessItFollows is the policy that a container will start with, unless its volume gets a newer one before.
+type unlessItFollows struct {
+	policy.Policy
+	newer policy.Policy
+	where string
+}
+
+// Decide grants only what both grant.
+func (p unlessItFollows) Decide(d *demand.Demand) policy.Answer {
+	a := p.Policy.Decide(d)
+	if a.Decision != policy.Granted {
+		return a
+	}
+	if newer := p.newer.Decide(d); newer.Decision != policy.Granted {
+		return policy.Answer{Decision: policy.Unknown, Message: "its container is not running and may start with " + p.where + ": " + newer.Message}
+	}
+	return a
 }
 
 // tellFailure adds the error of the last load to what the replica says whenever it does not grant.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,7 +83,13 @@ func TestReadNamesWhatItCannotRead(t *testing.T) {
 		"a repeated key":                {map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: policy, namespace: pcs}\ndata: {k: a}\ndata: {k: b}\n"}, []string{"a.yaml: document 1", "data"}},
 		"an object that is another one elsewhere": {map[string]string{"after.json": strings.Replace(aConfigMap, `"v"`, `"w"`, 1), "before.json": aConfigMap},
 			[]string{"before.json: document 1", "ConfigMap pcs/policy: it is another one in ", "after.json: a snapshot shows one moment"}},
-		"a folder without any file": {map[string]string{"notes.txt": "x"}, []string{"no .yaml, .yml or .json file in it"}},
+		"a custom resource that is another one elsewhere": {map[string]string{"after.json": strings.Replace(aPolicy, `993}`, `994}`, 1), "before.json": aPolicy},
+			[]string{"before.json: document 1", "policy.example.com/SignerPolicy shop/web: it is another one in ", "after.json: a snapshot shows one moment"}},
+		"two moments": {map[string]string{"a.json": anAbout, "b.json": strings.Replace(anAbout, "10:00", "10:01", 1)},
+			[]string{"b.json: document 1", "a second Snapshot, after that in ", "a.json: a snapshot shows one moment"}},
+		"a moment that is none":           {map[string]string{"a.json": strings.Replace(anAbout, "10:00:00Z", "ten", 1)}, []string{"a.json: document 1", "Snapshot: "}},
+		"a Snapshot of a later version's": {map[string]string{"a.json": strings.Replace(anAbout, "kubeVersion", "cubeVersion", 1)}, []string{"a.json: document 1", `unknown field "cubeVersion"`, "as grantfirst snapshot wrote it"}},
+		"a folder without any file":       {map[string]string{"notes.txt": "x"}, []string{"no .yaml, .yml or .json file in it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Read(write(t, c.files))
@@ -105,6 +112,85 @@ func TestReadTakesAFileWhateverItsName(t *testing.T) {
 	s, err := Read(filepath.Join(write(t, map[string]string{"live": aPod}), "live"))
 	if err != nil || len(s.pods) != 1 {
 		t.Errorf("got %v, %v", s, err)
+	}
+}
+
+const aPolicy = `{"apiVersion": "policy.example.com/v1", "kind": "SignerPolicy", "metadata": {"name": "web", "namespace": "shop", "generation": 9007199254740993}}`
+
+func customSigner(signerName string) *config.Signer {
+	return &config.Signer{SignerName: signerName, Namespace: "pcs", Evidence: config.Status,
+		Policy: config.Policy{Resource: &config.Resource{APIVersion: "policy.example.com/v1", Kind: "SignerPolicy", Resource: "signerpolicies", Namespace: "*"}}}
+}
+
+func TestReadTakesOtherKindsToo(t *testing.T) {
+	another := strings.Replace(aPolicy, `"web"`, `"api"`, 1)
+	for name, files := range map[string]map[string]string{
+		"single objects":           {"a.json": aPolicy, "b.yaml": another},
+		"a list as kubectl's":      {"a.json": `{"apiVersion": "v1", "kind": "List", "items": [` + aPolicy + `,` + another + `]}`},
+		"a list as the API's":      {"a.json": `{"apiVersion": "policy.example.com/v1", "kind": "SignerPolicyList", "items": [` + aPolicy + `,` + another + `]}`},
+		"the same twice":           {"a.json": aPolicy, "b.json": strings.ReplaceAll(aPolicy, ": ", ":"), "c.json": another},
+		"other versions and kinds": {"a.json": aPolicy + "\n---\n" + another + "\n---\n" + strings.Replace(aPolicy, "/v1", "/v1beta1", 1) + "\n---\n" + strings.Replace(aPolicy, "SignerPolicy", "Binding", 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Read(write(t, files))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := s.Other("policy.example.com/v1", "SignerPolicy")
+			if len(all) != 2 || !strings.Contains(string(all[0]), `"api"`) || !strings.Contains(string(all[1]), `"web"`) {
+				t.Errorf("got %s", all)
+			}
+			if other := s.Other("policy.example.com/v2", "SignerPolicy"); other != nil {
+				t.Errorf("got %s", other)
+			}
+			o, err := s.Objects(t.Context(), customSigner("example.com/workload"))
+			if err != nil || len(o.Resources) != 2 {
+				t.Fatalf("got %+v, %v", o, err)
+			}
+			if generation := o.Resources[1]["metadata"].(map[string]any)["generation"]; generation != int64(9007199254740993) {
+				t.Errorf("the generation is %v", generation)
+			}
+			if !o.At.IsZero() {
+				t.Errorf("read at %s", o.At)
+			}
+		})
+	}
+}
+
+const anAbout = `{"apiVersion": "grantfirst.dev/v1alpha1", "kind": "Snapshot", "takenAt": "2026-11-29T10:00:00Z", "kubeVersion": "v1.37.0", "apiVersions": ["v1", "apps/v1"],
+	"problems": [{"signerName": "example.com/broken", "message": "pods in namespace pcs: forbidden"}]}`
+
+func TestASnapshotSaysHowItWasTaken(t *testing.T) {
+	s, err := Read(write(t, map[string]string{"a.json": anAbout, "b.json": aPod, "c.json": anAbout}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.About == nil || s.About.KubeVersion != "v1.37.0" || len(s.About.APIVersions) != 2 {
+		t.Errorf("got %+v", s.About)
+	}
+	o, err := s.Objects(t.Context(), customSigner("example.com/workload"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := o.At.UTC().Format(time.RFC3339); at != "2026-11-29T10:00:00Z" {
+		t.Errorf("read at %s", at)
+	}
+	if o.Resources == nil || len(o.Resources) != 0 {
+		t.Errorf("there are no resources, and that was read: got %v", o.Resources)
+	}
+	if o, err := s.Objects(t.Context(), customSigner("example.com/broken")); err == nil || err.Error() != "pods in namespace pcs: forbidden" || o != nil {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}
+
+func TestFilesOfKubectlDoNotShowThatThereAreNoResources(t *testing.T) {
+	s, err := Read(write(t, map[string]string{"a.json": aPod}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.Objects(t.Context(), customSigner("example.com/workload"))
+	if err != nil || o.Resources != nil || s.About != nil {
+		t.Errorf("got %+v, %v", o, err)
 	}
 }
 

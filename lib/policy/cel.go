@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
@@ -30,50 +31,70 @@ const (
 	celAnnotations    = "demand.userAnnotations"
 )
 
-// celPolicyText is any policy text that is YAML or JSON, decided by the admin's CEL expression.
+// celPolicyText is any policy that is YAML, JSON or a custom resource, decided by the admin's CEL expression.
 type celPolicyText struct {
 	granted cel.Program
-	policy  ref.Val
+	// variable is what the expression calls the policy.
+	variable string
+	policy   ref.Val
 }
 
-// compileCEL builds CEL's environment too, which takes some milliseconds: who uses other formats does not pay for it.
+// celBase is what all expressions have in common. It takes some milliseconds, and who uses other formats does not pay for it.
+var celBase = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(ext.Strings(), cel.CrossTypeNumericComparisons(true))
+})
+
+// aboutDemand are the variables of the demand that is decided.
+var aboutDemand = []cel.EnvOption{
+	cel.Variable(celSignerName, cel.StringType),
+	cel.Variable(celNamespace, cel.StringType),
+	cel.Variable(celServiceAccount, cel.StringType),
+	cel.Variable(celKeyType, cel.StringType),
+	cel.Variable(celMaxExpiration, cel.IntType),
+	cel.Variable(celAnnotations, cel.MapType(cel.StringType, cel.StringType)),
+}
+
+const demandFields = "demand.signerName, namespace, serviceAccount, keyType, maxExpirationSeconds, userAnnotations"
+
+// compileExpression compiles one that gives true or false. name is what it is called in errors, and may says what it may use.
+func compileExpression(name, expression, may string, variables ...cel.EnvOption) (cel.Program, *cel.Ast, error) {
+	base, err := celBase()
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare CEL: %w", err)
+	}
+	env, err := base.Extend(variables...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare CEL: %w", err)
+	}
+	ast, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		return nil, nil, fmt.Errorf("%s: %w\nan expression may use %s", name, issues.Err(), may)
+	}
+	// dyn is what a field of the policy has: it may be a boolean when it comes to it.
+	if t := ast.OutputType(); t != cel.BoolType && t != cel.DynType {
+		return nil, nil, fmt.Errorf("%s: the expression %q gives %s: write one that gives true or false", name, expression, t)
+	}
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(celCost))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return program, ast, nil
+}
+
 func compileCEL(granted string) (Format, error) {
 	if granted == "" {
 		return Format{}, errors.New("policy format cel needs a granted expression over policy and demand")
 	}
-	env, err := cel.NewEnv(
-		ext.Strings(),
-		cel.CrossTypeNumericComparisons(true),
-		cel.Variable(celPolicy, cel.DynType),
-		cel.Variable(celSignerName, cel.StringType),
-		cel.Variable(celNamespace, cel.StringType),
-		cel.Variable(celServiceAccount, cel.StringType),
-		cel.Variable(celKeyType, cel.StringType),
-		cel.Variable(celMaxExpiration, cel.IntType),
-		cel.Variable(celAnnotations, cel.MapType(cel.StringType, cel.StringType)),
-	)
+	program, _, err := compileExpression("granted", granted, "policy and "+demandFields, slices.Concat(aboutDemand, []cel.EnvOption{cel.Variable(celPolicy, cel.DynType)})...)
 	if err != nil {
-		return Format{}, fmt.Errorf("prepare CEL: %w", err)
-	}
-	ast, issues := env.Compile(granted)
-	if issues.Err() != nil {
-		return Format{}, fmt.Errorf("granted: %w\nan expression may use policy and demand.signerName, namespace, serviceAccount, keyType, "+
-			"maxExpirationSeconds, userAnnotations", issues.Err())
-	}
-	// dyn is what a field of the policy has: it may be a boolean when it comes to it.
-	if t := ast.OutputType(); t != cel.BoolType && t != cel.DynType {
-		return Format{}, fmt.Errorf("granted: the expression %q gives %s: write one that gives true or false", granted, t)
-	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(celCost))
-	if err != nil {
-		return Format{}, fmt.Errorf("granted: %w", err)
+		return Format{}, err
 	}
 	return Format{parse: func(text []byte) (Policy, error) {
 		v, err := decode(text)
 		if err != nil {
 			return nil, fmt.Errorf("policy: %w", err)
 		}
-		return &celPolicyText{granted: program, policy: celValue(v)}, nil
+		return &celPolicyText{granted: program, variable: celPolicy, policy: celValue(v)}, nil
 	}}, nil
 }
 
@@ -82,15 +103,7 @@ func (p *celPolicyText) Decide(d *demand.Demand) Answer {
 	if !slices.Contains(keyTypes, d.KeyType) {
 		return refused(UnsupportedKeyType, "key type %q is none that Kubernetes knows", d.KeyType)
 	}
-	out, _, err := p.granted.Eval(map[string]any{
-		celPolicy:         p.policy,
-		celSignerName:     d.SignerName,
-		celNamespace:      d.Namespace,
-		celServiceAccount: d.ServiceAccount,
-		celKeyType:        d.KeyType,
-		celMaxExpiration:  d.MaxExpirationSeconds,
-		celAnnotations:    celValue(anyMap(d.UserAnnotations)),
-	})
+	out, err := p.eval(celDemand(d))
 	if err != nil {
 		return unknown("the granted expression cannot be evaluated on this policy: %v", oneLine(err))
 	}
@@ -101,6 +114,25 @@ func (p *celPolicyText) Decide(d *demand.Demand) Answer {
 		return refused(NoGrant, "the granted expression is false for ServiceAccount %s/%s", d.Namespace, d.ServiceAccount)
 	}
 	return unknown("the granted expression gives %s and not true or false", out.Type().TypeName())
+}
+
+// celDemand has the variables of a demand, and room for that of the policy.
+func celDemand(d *demand.Demand) map[string]any {
+	return map[string]any{
+		celSignerName:     types.String(d.SignerName),
+		celNamespace:      types.String(d.Namespace),
+		celServiceAccount: types.String(d.ServiceAccount),
+		celKeyType:        types.String(d.KeyType),
+		celMaxExpiration:  types.Int(d.MaxExpirationSeconds),
+		celAnnotations:    celValue(anyMap(d.UserAnnotations)),
+	}
+}
+
+// eval puts the policy into variables and evaluates the expression.
+func (p *celPolicyText) eval(variables map[string]any) (ref.Val, error) {
+	variables[p.variable] = p.policy
+	out, _, err := p.granted.Eval(variables)
+	return out, err
 }
 
 func anyMap(m map[string]string) map[string]any {

@@ -13,7 +13,7 @@ import (
 type Replica struct {
 	// Pod is the pod's name.
 	Pod string
-	// Revision of the text that Policy was parsed from; empty when unknown.
+	// Revision of the text that Policy was parsed from; empty when unknown, and for custom resources.
 	Revision string
 	// Policy is nil where it is not known what the replica has loaded; Problem then says why.
 	Policy  Policy
@@ -29,7 +29,9 @@ type Replica struct {
 // Object is a live policy object as it stands in the cluster.
 type Object struct {
 	Kind, Namespace, Name string
-	Revision              string
+	// Revision of the text of a ConfigMap, and Generation of a custom resource that was read from a cluster.
+	Revision   string
+	Generation int64
 	// Policy is nil where the text cannot be parsed; Problem then says why.
 	Policy  Policy
 	Problem string
@@ -42,8 +44,9 @@ type Evidence struct {
 	// Unproven evidence is an assumption and is shown as such (settle).
 	Unproven bool
 	Replicas []Replica
-	// Live is the newest matching policy object in the cluster that has the policy key; nil where there is none.
-	Live *Object
+	// Live are the policy objects in the cluster as they stand: of ConfigMaps only the newest that matches and has the policy key, of custom
+	// resources all that match.
+	Live Alternatives
 	// Searched says where replicas were looked for, for the message where there is none.
 	Searched string
 	// Problem is set where the evidence as a whole could not be read: every demand is then Unknown.
@@ -82,6 +85,9 @@ func (e *Evidence) Decide(d *demand.Demand, isNew bool) Verdict {
 		if a.Decision == NotGranted && v.Decision != NotGranted || a.Decision == Unknown && v.Decision == Granted {
 			v.Answer = a
 			v.Message = r.String() + ": " + a.Message
+			if e.Unproven && r.Policy != nil {
+				v.Message += "; unproven: that it has loaded this is an assumption"
+			}
 		}
 	}
 	return v
@@ -121,16 +127,10 @@ func (e *Evidence) withoutReplica(d *demand.Demand, isNew bool) Answer {
 		none += " (" + e.Searched + ")"
 	}
 	var live Answer
-	switch {
-	case e.Live == nil:
+	if len(e.Live) == 0 {
 		live = unknown("%s, and there is no policy object to judge by", none)
-	case e.Live.Policy == nil:
-		live = unknown("%s, and %s cannot be read: %s", none, e.Live, e.Live.Problem)
-	default:
-		live = e.Live.Policy.Decide(d)
-		if live.Decision != Granted {
-			live.Message = fmt.Sprintf("%s, and by %s: %s", none, e.Live, live.Message)
-		}
+	} else if live = e.Live.Decide(d); live.Decision != Granted {
+		live.Message = fmt.Sprintf("%s, and by %s", none, live.Message)
 	}
 	switch {
 	case !isNew:
@@ -143,11 +143,17 @@ func (e *Evidence) withoutReplica(d *demand.Demand, isNew bool) Answer {
 
 // String names the policy object and its text.
 func (o *Object) String() string {
-	name := o.Kind + " " + o.Namespace + "/" + o.Name
-	if o.Revision == "" {
-		return name
+	name := o.Kind + " " + o.Name
+	if o.Namespace != "" {
+		name = o.Kind + " " + o.Namespace + "/" + o.Name
 	}
-	return name + " (" + short(o.Revision) + ")"
+	switch {
+	case o.Revision != "":
+		return name + " (" + short(o.Revision) + ")"
+	case o.Generation != 0:
+		return fmt.Sprintf("%s (generation %d)", name, o.Generation)
+	}
+	return name
 }
 
 // short cuts a revision to what tells texts apart in a message.

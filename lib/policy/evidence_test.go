@@ -20,8 +20,8 @@ var (
 )
 
 func TestEvidenceDecides(t *testing.T) {
-	live := func(p Policy) *Object {
-		return &Object{Kind: "ConfigMap", Namespace: "signer", Name: "policy", Revision: Revision(nil), Policy: p}
+	live := func(p Policy) Alternatives {
+		return Alternatives{{Object: Object{Kind: "ConfigMap", Namespace: "signer", Name: "policy", Revision: Revision(nil), Policy: p}}}
 	}
 	for name, c := range map[string]struct {
 		evidence Evidence
@@ -71,7 +71,7 @@ func TestEvidenceDecides(t *testing.T) {
 		"without replica and policy object a new demand is unknown": {
 			Evidence{}, true, Unknown, "", "no policy object"},
 		"without replica a policy object that cannot be parsed is unknown": {
-			Evidence{Live: &Object{Kind: "ConfigMap", Namespace: "signer", Name: "policy", Problem: "line 3"}}, false, Unknown, "", "ConfigMap signer/policy cannot be read: line 3"},
+			Evidence{Live: Alternatives{{Object: Object{Kind: "ConfigMap", Namespace: "signer", Name: "policy", Problem: "line 3"}}}}, false, Unknown, "", "ConfigMap signer/policy cannot be read: line 3"},
 		"evidence that could not be read is unknown, whatever is there of it": {
 			Evidence{Problem: "forbidden", Replicas: []Replica{{Pod: "a", Policy: yes}}, Live: live(yes)}, false, Unknown, "", "forbidden"},
 	} {
