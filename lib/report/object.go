@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The contract of the ConfigMap (docs/report.md). Package loaded, which reads it, has these words of its own: it brings CEL along, and
@@ -28,6 +29,7 @@ const (
 	keyLoadedAt    = "loadedAt"
 	keyError       = "error"
 	keyErrorAt     = "errorAt"
+	keyNext        = "nextRevision"
 
 	keyPolicyGzip = "policy.gz"
 
@@ -72,7 +74,7 @@ func (t *text) prepare() {
 		return
 	}
 	if len(t.raw) > maxUnpacked {
-		t.problem = fmt.Errorf("the policy that is loaded has %d bytes, and a report takes %d: make it smaller", len(t.raw), maxUnpacked)
+		t.problem = fmt.Errorf("the policy has %d bytes, and a report takes %d: make it smaller", len(t.raw), maxUnpacked)
 		return
 	}
 	var out bytes.Buffer
@@ -81,23 +83,27 @@ func (t *text) prepare() {
 	_, _ = z.Write(t.raw)
 	_ = z.Close()
 	if out.Len() > maxPacked {
-		t.problem = fmt.Errorf("the policy that is loaded has %d bytes, %d of them left by gzip, and a report takes %d: make it smaller", len(t.raw), out.Len(), maxPacked)
+		t.problem = fmt.Errorf("the policy has %d bytes, %d of them left by gzip, and a report takes %d: make it smaller", len(t.raw), out.Len(), maxPacked)
 		return
 	}
 	t.packed = out.Bytes()
 }
 
-// object is the report. Without the ID of this container's instance, or where the text does not fit, it says that nothing is loaded,
-// which a reader takes for unknown: to leave an earlier text there would be a lie. The error is about the latter.
-func (r *Reporter) object(s state) (*corev1.ConfigMap, error) {
+// object is the report of the pod with that UID, about the instance with that ID. Without the ID, or where the text does not fit, it
+// says that nothing is loaded, which a reader takes for unknown: to leave an earlier text there would be a lie. The error is about the
+// latter. The text is prepared.
+func (r *Settings) object(uid types.UID, id string, s state) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       r.Namespace,
 			Name:            usualName(r.Pod, r.SignerName),
 			Labels:          map[string]string{label: version},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: r.Pod, UID: r.uid}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: r.Pod, UID: uid}},
 		},
 		Data: map[string]string{keySignerName: r.SignerName, keyContainer: r.Container},
+	}
+	if s.next != "" {
+		cm.Data[keyNext] = s.next
 	}
 	if s.failed != "" {
 		cm.Data[keyError], cm.Data[keyErrorAt] = s.failed, rfc3339(s.failedAt)
@@ -105,15 +111,14 @@ func (r *Reporter) object(s state) (*corev1.ConfigMap, error) {
 	if s.text == nil {
 		return cm, nil
 	}
-	s.text.prepare()
 	if err := s.text.problem; err != nil {
 		cm.Data[keyError], cm.Data[keyErrorAt] = line(err.Error()), rfc3339(s.text.at)
 		return cm, err
 	}
-	if r.id == "" {
+	if id == "" {
 		return cm, nil
 	}
-	cm.Data[keyContainerID], cm.Data[keyRevision], cm.Data[keyLoadedAt] = r.id, s.text.revision, rfc3339(s.text.at)
+	cm.Data[keyContainerID], cm.Data[keyRevision], cm.Data[keyLoadedAt] = id, s.text.revision, rfc3339(s.text.at)
 	if s.text.packed != nil {
 		cm.BinaryData = map[string][]byte{keyPolicyGzip: s.text.packed}
 	} else {

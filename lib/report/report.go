@@ -79,6 +79,8 @@ type state struct {
 	// failed is about the last load; empty where that was a success.
 	failed   string
 	failedAt time.Time
+	// next is the revision of what would be loaded now, where that is known.
+	next string
 }
 
 // Start begins to publish: at first that nothing is loaded. An error means that settings are missing; what goes wrong later is told to
@@ -92,7 +94,8 @@ func Start(ctx context.Context, s Settings) (*Reporter, error) {
 	return r, nil
 }
 
-func (r *Reporter) start(ctx context.Context) error {
+// check says which of the settings is missing.
+func (r *Settings) check() error {
 	for _, needed := range []struct {
 		name    string
 		missing bool
@@ -100,6 +103,13 @@ func (r *Reporter) start(ctx context.Context) error {
 		if needed.missing {
 			return fmt.Errorf("report: Settings.%s is missing: set it", needed.name)
 		}
+	}
+	return nil
+}
+
+func (r *Reporter) start(ctx context.Context) error {
+	if err := r.check(); err != nil {
+		return err
 	}
 	r.changed, r.done = make(chan struct{}, 1), make(chan struct{})
 	go r.run(ctx)
@@ -154,7 +164,7 @@ func (r *Reporter) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			r.problem(fmt.Errorf("report of pod %s/%s about signer %s: %w", r.Namespace, r.Pod, r.SignerName, err))
+			r.problem(err)
 		}
 		if errors.Is(err, errReplaced) {
 			return
@@ -173,54 +183,82 @@ func (r *Reporter) run(ctx context.Context) {
 	}
 }
 
-func (r *Reporter) problem(err error) {
+func (r *Settings) problem(err error) {
 	if r.Problem != nil {
-		r.Problem(err)
+		r.Problem(fmt.Errorf("report of pod %s/%s about signer %s: %w", r.Namespace, r.Pod, r.SignerName, err))
 	}
 }
 
 // publish makes the ConfigMap say what the state says.
 func (r *Reporter) publish(ctx context.Context, s state) error {
+	if s.text != nil {
+		s.text.prepare() // which may take long, and is not the API server's time
+	}
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	pod, err := r.Client.Pods(r.Namespace).Get(ctx, r.Pod, metav1.GetOptions{})
+	pod, err := r.ownPod(ctx, &r.uid)
 	if err != nil {
-		return fmt.Errorf("reading the pod: %w", err)
-	}
-	if r.uid == "" {
-		r.uid = pod.UID
-	}
-	if pod.UID != r.uid {
-		return errReplaced
+		return err
 	}
 	if id := r.instance(pod); id != "" {
 		r.id = id
 	}
-
-	want, problem := r.object(s)
+	want, problem := r.object(r.uid, r.id, s)
 	if problem != nil {
-		r.problem(fmt.Errorf("report of pod %s/%s about signer %s: %w", r.Namespace, r.Pod, r.SignerName, problem))
+		r.problem(problem)
 	}
+	return r.write(ctx, want)
+}
+
+// ownPod reads the pod. uid is that of the pod when it was first seen, and empty before.
+func (r *Settings) ownPod(ctx context.Context, uid *types.UID) (*corev1.Pod, error) {
+	pod, err := r.Client.Pods(r.Namespace).Get(ctx, r.Pod, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the pod: %w", err)
+	}
+	if *uid == "" {
+		*uid = pod.UID
+	}
+	if pod.UID != *uid {
+		return nil, errReplaced
+	}
+	return pod, nil
+}
+
+// find gets the ConfigMap in which this report stands or is to stand, and gives the report the name of that. It is nil where there is
+// none.
+func (r *Settings) find(ctx context.Context, report *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	configMaps := r.Client.ConfigMaps(r.Namespace)
-	have, err := configMaps.Get(ctx, want.Name, metav1.GetOptions{})
-	if err == nil && ownedBy(have, pod) && have.Data[keySignerName] != r.SignerName {
+	have, err := configMaps.Get(ctx, report.Name, metav1.GetOptions{})
+	if err == nil && ownedBy(have, report.OwnerReferences[0].UID) && have.Data[keySignerName] != r.SignerName {
 		// One pod, several signers: the usual name is that of the first.
-		want.Name = hashedName(r.Pod, r.SignerName)
-		have, err = configMaps.Get(ctx, want.Name, metav1.GetOptions{})
+		report.Name = hashedName(r.Pod, r.SignerName)
+		have, err = configMaps.Get(ctx, report.Name, metav1.GetOptions{})
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = configMaps.Create(ctx, want, metav1.CreateOptions{})
+		return nil, nil
 	case err != nil:
+		return nil, fmt.Errorf("ConfigMap %s: %w", report.Name, err)
 	case have.Labels[label] == "":
-		return fmt.Errorf("ConfigMap %s is there and no report: it has no label %s: remove it", want.Name, label)
-	case says(have, want):
-		return nil
-	default:
+		return nil, fmt.Errorf("ConfigMap %s is there and no report: it has no label %s: remove it", report.Name, label)
+	}
+	return have, nil
+}
+
+// write makes the ConfigMap that one.
+func (r *Settings) write(ctx context.Context, want *corev1.ConfigMap) error {
+	have, err := r.find(ctx, want)
+	if err != nil || have != nil && says(have, want) {
+		return err
+	}
+	if have == nil {
+		_, err = r.Client.ConfigMaps(r.Namespace).Create(ctx, want, metav1.CreateOptions{})
+	} else {
 		// The resourceVersion stays, so that a writer in between is not overwritten unseen.
 		have.Labels[label] = version
 		have.OwnerReferences, have.Data, have.BinaryData = want.OwnerReferences, want.Data, want.BinaryData
-		_, err = configMaps.Update(ctx, have, metav1.UpdateOptions{})
+		_, err = r.Client.ConfigMaps(r.Namespace).Update(ctx, have, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("ConfigMap %s: %w", want.Name, err)
@@ -228,9 +266,9 @@ func (r *Reporter) publish(ctx context.Context, s state) error {
 	return nil
 }
 
-// ownedBy reports whether the ConfigMap is a report of this very pod.
-func ownedBy(cm *corev1.ConfigMap, pod *corev1.Pod) bool {
-	return cm.Labels[label] != "" && len(cm.OwnerReferences) == 1 && cm.OwnerReferences[0].UID == pod.UID
+// ownedBy reports whether the ConfigMap is a report of the pod with that UID.
+func ownedBy(cm *corev1.ConfigMap, pod types.UID) bool {
+	return cm.Labels[label] != "" && len(cm.OwnerReferences) == 1 && cm.OwnerReferences[0].UID == pod
 }
 
 // says reports whether the ConfigMap has all of the report, and nothing else that a reader would look at.

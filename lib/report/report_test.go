@@ -179,8 +179,8 @@ func TestATextThatDoesNotFitIsAnErrorAndNoEarlierTextStays(t *testing.T) {
 		text []byte
 		want string
 	}{
-		"packed beyond the object limit":       {noise, "the policy that is loaded has 1024001 bytes, 1024"},
-		"beyond what a reader takes, unpacked": {bytes.Repeat([]byte{' '}, maxUnpacked+1), "the policy that is loaded has 16777217 bytes, and a report takes 16777216: make it smaller"},
+		"packed beyond the object limit":       {noise, "the policy has 1024001 bytes, 1024"},
+		"beyond what a reader takes, unpacked": {bytes.Repeat([]byte{' '}, maxUnpacked+1), "the policy has 16777217 bytes, and a report takes 16777216: make it smaller"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, &api{}, nil)
