@@ -1,15 +1,24 @@
 package plugin
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/grantfirst/grantfirst/lib/hold"
+	"github.com/grantfirst/grantfirst/lib/loaded"
 )
 
 // Application is what grantfirst reads of an Argo CD Application (argoproj.io/v1alpha1).
@@ -25,6 +34,8 @@ type Application struct {
 		Project     string `json:"project"`
 		Destination struct {
 			Namespace string `json:"namespace"`
+			Server    string `json:"server"`
+			Name      string `json:"name"`
 		} `json:"destination"`
 		Source         *Source  `json:"source"`
 		Sources        []Source `json:"sources"`
@@ -59,7 +70,8 @@ type Resource struct {
 	Hook      bool   `json:"hook"`
 }
 
-// Source is one source of an Application. Raw is the whole of it in canonical JSON.
+// Source is one source of an Application. Raw is the whole of it in canonical JSON, but for what must not be passed on and makes no
+// difference here: the plugin's environment, which grantfirst does not read, and credentials in the repository's URL.
 type Source struct {
 	RepoURL        string
 	Path           string
@@ -68,17 +80,10 @@ type Source struct {
 	Ref            string
 	Plugin         *struct {
 		Name       string            `json:"name"`
-		Env        []EnvVar          `json:"env"`
 		Parameters []json.RawMessage `json:"parameters"`
 	}
 	Helm, Kustomize, Directory json.RawMessage
 	Raw                        string
-}
-
-// EnvVar is one entry of source.plugin.env.
-type EnvVar struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
 }
 
 // UnmarshalJSON keeps the canonical JSON beside the fields: two history entries rendered the same only if all of it is the same.
@@ -87,13 +92,107 @@ func (s *Source) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, (*fields)(s)); err != nil {
 		return err
 	}
-	var v any
+	s.RepoURL = withoutUser(s.RepoURL)
+	var v map[string]any
 	if err := json.Unmarshal(data, &v); err != nil {
 		return err
+	}
+	if plugin, ok := v["plugin"].(map[string]any); ok {
+		delete(plugin, "env")
+	}
+	if _, ok := v["repoURL"]; ok {
+		v["repoURL"] = s.RepoURL
 	}
 	raw, err := json.Marshal(v)
 	s.Raw = string(raw)
 	return err
+}
+
+// MarshalJSON gives Raw.
+func (s *Source) MarshalJSON() ([]byte, error) { return []byte(s.Raw), nil }
+
+// withoutUser takes user and password out of the URL of a repository. What is left names it just as well.
+func withoutUser(repoURL string) string {
+	u, err := url.Parse(repoURL)
+	if err != nil || u.User == nil || u.Scheme != "https" && u.Scheme != "http" {
+		return repoURL
+	}
+	u.User = nil
+	return u.String()
+}
+
+// findApplication reads the Application that was asked for: from a file of that name, else by its name, in the files that stand for the
+// cluster or in the cluster.
+func (c *call) findApplication(ctx context.Context) error {
+	data, err := os.ReadFile(c.Application)
+	switch {
+	case err == nil:
+		if c.application, err = applicationInFile(c.Application, data, c.App); err != nil {
+			return fmt.Errorf("%s: %w", c.Application, err)
+		}
+		return nil
+	case !errors.Is(err, fs.ErrNotExist) || slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(c.Application)):
+		return err
+	}
+	namespace, name, ok := strings.Cut(strings.Replace(c.Application, "_", "/", 1), "/")
+	if !ok {
+		namespace, name = c.controlPlane(), c.Application
+	}
+	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return fmt.Errorf("%q is neither a file nor the name of an Application: write NAME or NAMESPACE/NAME", c.Application)
+	}
+	if c.snapshot != nil {
+		for _, raw := range c.snapshot.Other("argoproj.io/v1alpha1", "Application") {
+			a, err := ReadApplication(raw)
+			if err == nil && a.Metadata.Name == name && cmp.Or(a.Metadata.Namespace, namespace) == namespace {
+				c.application = a
+				return nil
+			}
+		}
+		return fmt.Errorf("%s/%s is neither a file nor in the files given with --live", namespace, name)
+	}
+	own, err := c.ownCluster()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithDeadline(ctx, c.deadline(time.Now()))
+	defer cancel()
+	raw, err := own.Get(ctx, "Application "+namespace+"/"+name, fmt.Sprintf(pathOfApplications, namespace, name))
+	if err != nil {
+		return err
+	}
+	c.applicationName = name
+	c.application, err = ReadApplication(raw)
+	return err
+}
+
+// applicationInFile is the only one in a file, or of several the one called app.
+func applicationInFile(file string, data []byte, app string) (*Application, error) {
+	a, err := ReadApplication(data)
+	if err == nil {
+		return a, nil
+	}
+	// A snapshot has other documents, too.
+	s, unreadable := loaded.Read(file)
+	if unreadable != nil {
+		return nil, err
+	}
+	var found []*Application
+	for _, raw := range s.Other("argoproj.io/v1alpha1", "Application") {
+		if a, err = ReadApplication(raw); err != nil {
+			return nil, err
+		}
+		if app == "" || a.Metadata.Name == app || a.Metadata.Namespace+"_"+a.Metadata.Name == app {
+			found = append(found, a)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, err
+	case 1:
+		return found[0], nil
+	}
+	return nil, fmt.Errorf("holds %d Applications: name one with --app", len(found))
 }
 
 // ReadApplication reads one Application as kubectl prints it.
@@ -111,9 +210,9 @@ func ReadApplication(data []byte) (*Application, error) {
 // controlPlaneNamespace is where Argo CD lives by default; Applications elsewhere have their namespace in the name that plugins see.
 const controlPlaneNamespace = "argocd"
 
-// InstanceName is the name that Argo CD gives to plugins (argo-cd pkg/apis/application/v1alpha1, Application.InstanceName).
-func (a *Application) InstanceName() string {
-	if a.Metadata.Namespace == "" || a.Metadata.Namespace == controlPlaneNamespace {
+// instanceName is the name that Argo CD gives to plugins (argo-cd pkg/apis/application/v1alpha1, Application.InstanceName).
+func (a *Application) instanceName(controlPlane string) string {
+	if a.Metadata.Namespace == "" || a.Metadata.Namespace == controlPlane {
 		return a.Metadata.Name
 	}
 	return a.Metadata.Namespace + "_" + a.Metadata.Name
@@ -186,8 +285,10 @@ func (s *Source) id() string {
 	return s.RepoURL + "//" + path.Clean(s.Path+"/"+s.Chart)
 }
 
+const annotationCompareOptions = "argocd.argoproj.io/compare-options"
+
 func (a *Application) serverSideDiff() bool {
-	options := strings.Split(a.Metadata.Annotations["argocd.argoproj.io/compare-options"], ",")
+	options := strings.Split(a.Metadata.Annotations[annotationCompareOptions], ",")
 	return slices.ContainsFunc(options, func(o string) bool { return strings.TrimSpace(o) == "ServerSideDiff=true" })
 }
 

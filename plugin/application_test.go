@@ -36,7 +36,7 @@ func TestInstanceName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := &Application{}
 			a.Metadata.Name, a.Metadata.Namespace = "web", test.namespace
-			if got := a.InstanceName(); got != test.want {
+			if got := a.instanceName(controlPlaneNamespace); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})

@@ -1,7 +1,8 @@
 // Package plugin is what Argo CD calls: its environment and the command line in, a plan for the manifests out.
 //
 // It gathers all that a decision depends on (configuration, render, evidence, Application, history) and hands it to package hold. It
-// decides nothing itself, prints nothing and writes nothing.
+// decides nothing itself and prints nothing. A cluster is asked only where the render has demands, with a number of requests that does
+// not depend on how many.
 package plugin
 
 import (
@@ -16,6 +17,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/grantfirst/grantfirst/lib/config"
 	"github.com/grantfirst/grantfirst/lib/demand"
@@ -51,14 +54,20 @@ type Request struct {
 	Stdin io.Reader
 	// Config is the configuration file.
 	Config string
-	// Live are files or directories with Kubernetes objects that stand for the cluster.
+	// Live are files or directories with Kubernetes objects that stand for the cluster; no cluster is asked then.
 	Live []string
-	// Application is a file with the Argo CD Application.
+	// Kubeconfig and Context name the cluster to ask, as kubectl's flags of that name do.
+	Kubeconfig, Context string
+	// Timeout is how long all reading from clusters may take; zero is what the configuration says.
+	Timeout time.Duration
+	// Application is a file with the Argo CD Application, or its name, by which it is looked for in Live or in the cluster.
 	Application string
 	Namespace   string
 	App         string
 	// Render is how to render: auto, directory, kustomize or helm.
 	Render string
+	// Version is grantfirst's own, by which API servers know who asks.
+	Version string
 	// Getenv is os.Getenv.
 	Getenv func(string) string
 }
@@ -86,37 +95,52 @@ type call struct {
 	dir      string
 	options  render.Options
 	origins  []render.Origin
+	snapshot *loaded.Snapshot
+
+	// began is when the call did.
+	began time.Time
+	// applicationName is set where the Application was asked for by its name, and came from the cluster.
+	applicationName string
+	own             *loaded.Cluster
+	// problem is what a person must end in the Application.
+	problem error
+
+	mutex    sync.Mutex
 	warnings []string
 }
 
 // Plan gathers what the decision depends on and makes it. The plan is nil only with an error.
 func (r *Request) Plan(ctx context.Context) (*Outcome, error) {
-	c := &call{Request: r, at: -1}
-	if err := c.prepare(); err != nil {
+	c := &call{Request: r, at: -1, began: time.Now()}
+	if err := c.prepare(ctx); err != nil {
 		return nil, err
 	}
 	stream, err := c.stream()
 	if err != nil {
 		return nil, err
 	}
-	out := &Outcome{Application: c.app, Namespace: c.options.Namespace, Warnings: c.warnings}
+	out := &Outcome{Application: c.app, Namespace: c.options.Namespace}
+	demands, unreadable := demand.InStream(stream, c.options.Namespace)
+	live, err := c.read(ctx, demands)
+	if err != nil {
+		return nil, err
+	}
 	mode, marker := c.config.For(c.project, c.app)
 	if c.application != nil && c.application.Spec.SourceHydrator != nil && mode == config.Enforce {
 		// What the plugin prints is committed to Git: a hold would become the desired state.
 		mode = config.Observe
-		out.Warnings = append(out.Warnings, "the Application uses the source hydrator, which commits what is printed here: nothing is held; use the pre-merge check instead")
+		c.warn("the Application uses the source hydrator, which commits what is printed here: nothing is held; use the pre-merge check instead")
 	}
-	demands, err := demand.InStream(stream, c.options.Namespace)
-	if err != nil {
+	out.Warnings = c.warnings
+	if unreadable == nil {
+		unreadable = c.problem
+	}
+	if unreadable != nil {
 		if mode != config.Observe {
-			return nil, c.located(err)
+			return nil, c.located(unreadable)
 		}
-		out.Plan = hold.Undecided(stream, err)
+		out.Plan = hold.Undecided(stream, unreadable)
 		return out, nil
-	}
-	asking, evidence, err := c.evidence(ctx, demands)
-	if err != nil {
-		return nil, err
 	}
 	in := hold.Input{
 		Stream:      stream,
@@ -124,11 +148,14 @@ func (r *Request) Plan(ctx context.Context) (*Outcome, error) {
 		Application: c.app,
 		Namespace:   c.options.Namespace,
 		Source:      c.sourceID(),
+		OtherSource: c.otherSourceID(),
 		Config:      c.config,
 		Mode:        mode,
 		Marker:      marker,
-		Evidence:    evidence,
-		Asking:      asking,
+		Evidence:    live.evidence,
+		Asking:      live.asking,
+		Overrides:   live.overrides,
+		PastUnknown: live.pastUnknown,
 	}
 	if c.application != nil {
 		in.Tracked = c.application.tracked()
@@ -143,24 +170,26 @@ func (r *Request) Plan(ctx context.Context) (*Outcome, error) {
 }
 
 // prepare reads everything that is not the render itself.
-func (c *call) prepare() error {
+func (c *call) prepare(ctx context.Context) error {
 	if err := c.readConfig(); err != nil {
 		return err
 	}
-	if c.Application != "" {
-		data, err := os.ReadFile(c.Application)
-		if err != nil {
-			return fmt.Errorf("application: %w", err)
+	if len(c.Live) > 0 {
+		var err error
+		if c.snapshot, err = loaded.Read(c.Live...); err != nil {
+			return fmt.Errorf("live objects: %w", err)
 		}
-		if c.application, err = ReadApplication(data); err != nil {
-			return fmt.Errorf("application: %s: %w", c.Application, err)
+	}
+	if c.Application != "" {
+		if err := c.findApplication(ctx); err != nil {
+			return fmt.Errorf("application: %w", err)
 		}
 	}
 	from := c.application
 	if from == nil {
 		from = &Application{}
 	}
-	c.app = cmp.Or(c.App, c.Getenv(envApp), from.InstanceName())
+	c.app = cmp.Or(c.App, c.Getenv(envApp), from.instanceName(c.controlPlane()))
 	c.project = cmp.Or(c.Getenv(envProject), from.Spec.Project)
 	c.options = render.Options{
 		Application: c.app,
@@ -169,6 +198,12 @@ func (c *call) prepare() error {
 	}
 	if list := c.Getenv(envAPIVersions); list != "" {
 		c.options.APIVersions = strings.Split(list, ",")
+	}
+	if c.snapshot != nil && c.snapshot.About != nil {
+		c.options.KubeVersion = cmp.Or(c.options.KubeVersion, c.snapshot.About.KubeVersion)
+		if c.options.APIVersions == nil {
+			c.options.APIVersions = c.snapshot.About.APIVersions
+		}
 	}
 	if err := c.open(); err != nil {
 		return err
@@ -212,7 +247,7 @@ func (c *call) readConfig() error {
 
 // open finds the repository and which of the Application's sources is asked for.
 func (c *call) open() error {
-	o := origin{repoURL: c.Getenv(envRepoURL), path: c.Getenv(envPath), targetRevision: c.Getenv(envTargetRevision)}
+	o := origin{repoURL: c.repoURL(), path: c.Getenv(envPath), targetRevision: c.Getenv(envTargetRevision)}
 	if c.Path != "-" {
 		var err error
 		if c.root, c.dir, err = render.Locate(c.Path, o.path); err != nil {
@@ -229,7 +264,7 @@ func (c *call) open() error {
 	if o.path == "" {
 		o.path = c.dir
 	}
-	if len(sources) == 1 && c.Getenv(envRepoURL) == "" {
+	if len(sources) == 1 && c.repoURL() == "" {
 		c.at = 0
 		return nil
 	}
@@ -264,11 +299,30 @@ func (c *call) sourceID() string {
 		}
 		return s.id()
 	}
-	if url := c.Getenv(envRepoURL); url != "" {
+	return c.askedFor()
+}
+
+// askedFor is the identity of the source by what Argo CD says when it asks, without the Application.
+func (c *call) askedFor() string {
+	if url := c.repoURL(); url != "" {
 		return (&Source{RepoURL: url, Path: c.Getenv(envPath)}).id()
 	}
 	return ""
 }
+
+// otherSourceID is the one that a hold has where the Application could not be read, when it was not known to have only one source.
+func (c *call) otherSourceID() string {
+	id := c.askedFor()
+	if s := c.source(); s != nil {
+		id = s.id()
+	}
+	if id == c.sourceID() {
+		return ""
+	}
+	return id
+}
+
+func (c *call) repoURL() string { return withoutUser(c.Getenv(envRepoURL)) }
 
 // parameters puts the Application's parameters into o: those of the environment, else those of the Application's file. Flags win.
 func (c *call) parameters(o *render.Options) error {
@@ -393,33 +447,32 @@ func (c *call) located(err error) error {
 	return fmt.Errorf("%s: line %d: %s%w%s", c.origins[at].Path, e.Line-c.origins[at].Line+1, object, e.Err, fix)
 }
 
-// evidence gives what the signers have loaded that a decision needs, and what live pods ask for, where that can be seen. Without any
-// source of it everything is unknown, which holds what is new.
-func (c *call) evidence(ctx context.Context, demands []demand.Demand) ([]demand.Asker, map[*config.Signer]policy.Evidence, error) {
-	evidence := map[*config.Signer]policy.Evidence{}
-	if len(c.Live) == 0 {
-		for _, s := range hold.Signers(c.config, demands, nil) {
-			evidence[s] = policy.Evidence{Kind: s.Evidence, Problem: "no evidence was given: name files with the signer's pods and ConfigMaps with --live"}
+// read gives what a decision about these demands depends on. A render without demands needs nothing.
+func (c *call) read(ctx context.Context, demands []demand.Demand) (*live, error) {
+	switch {
+	case c.snapshot != nil:
+		return c.fromFiles(ctx, demands)
+	case len(demands) == 0:
+		return &live{}, nil
+	}
+	return c.fromCluster(ctx, demands), nil
+}
+
+func (c *call) fromFiles(ctx context.Context, demands []demand.Demand) (*live, error) {
+	l := &live{evidence: map[*config.Signer]policy.Evidence{}}
+	var err error
+	if l.asking, err = c.snapshot.Asking(); err != nil {
+		return nil, fmt.Errorf("live objects: %w", err)
+	}
+	l.evaluate(ctx, hold.Signers(c.config, demands, l.asking), c.snapshot, func(error) {})
+	if cm := c.snapshot.ConfigMap(c.controlPlane(), OverridesName); cm != nil {
+		var at time.Time
+		if c.snapshot.About != nil {
+			at = c.snapshot.About.TakenAt.Time
 		}
-		return nil, evidence, nil
+		l.overrides = c.inForce(cm, at)
 	}
-	snapshot, err := loaded.Read(c.Live...)
-	if err != nil {
-		return nil, nil, fmt.Errorf("live objects: %w", err)
-	}
-	asking, err := snapshot.Asking()
-	if err != nil {
-		return nil, nil, fmt.Errorf("live objects: %w", err)
-	}
-	for _, s := range hold.Signers(c.config, demands, asking) {
-		objects, err := snapshot.Objects(ctx, s)
-		if err != nil {
-			evidence[s] = policy.Evidence{Kind: s.Evidence, Problem: err.Error()}
-			continue
-		}
-		evidence[s] = loaded.Evaluate(s, objects)
-	}
-	return asking, evidence, nil
+	return l, nil
 }
 
 // Parameters is the announcement that Argo CD shows as the form of an Application, for the repository at dir.

@@ -6,7 +6,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 )
+
+func TestMain(m *testing.M) {
+	// As the command does: what client-go has to say comes back as an error.
+	klog.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
 
 // request is a call on a fresh repository with the given files; env stands for the environment.
 func request(t *testing.T, files map[string]string, env map[string]string) *Request {
@@ -129,7 +138,7 @@ func TestAHeldSyncIsNotReleasedByPointingTheSourceElsewhere(t *testing.T) {
 	}, nil)
 	r.Application = filepath.Join(filepath.Dir(r.Config), "application.yaml")
 	c := &call{Request: r, at: -1}
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	past := c.past()
@@ -154,7 +163,7 @@ func TestASourceThatTheApplicationDidNotHaveRenderedNothing(t *testing.T) {
 	}, nil)
 	r.Application = filepath.Join(filepath.Dir(r.Config), "application.yaml")
 	c := &call{Request: r, at: -1}
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := c.past()[0].Render()
@@ -173,7 +182,7 @@ func TestSourcesOfOneApplicationAreToldApart(t *testing.T) {
 		root := filepath.Dir(r.Config)
 		r.Application, r.Path = filepath.Join(root, "application.yaml"), filepath.Join(root, path)
 		c := &call{Request: r, at: -1}
-		if err := c.prepare(); err != nil {
+		if err := c.prepare(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		return c.sourceID()

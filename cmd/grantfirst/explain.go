@@ -23,6 +23,7 @@ func explainCommand() *cli.Command {
 object. Exit code 1 when something is held, or in mode observe would be.
 
 Examples:
+  grantfirst explain --application web ./app
   grantfirst explain --live cluster.yaml --namespace shop --app web ./app
   grantfirst explain --live cluster.yaml --namespace shop --app web -o json ./app
   kustomize build . | grantfirst explain --live cluster.yaml --namespace shop --app web -o mermaid -`,
@@ -80,6 +81,8 @@ type explainDemand struct {
 	Object               explainRef        `json:"object"`
 	Volume               string            `json:"volume"`
 	New                  bool              `json:"new"`
+	NewBecause           string            `json:"newBecause,omitempty"`
+	Override             string            `json:"override,omitempty"`
 	Holds                bool              `json:"holds"`
 	Decision             policy.Decision   `json:"decision"`
 	Reason               string            `json:"reason"`
@@ -139,6 +142,12 @@ func explainJSON(w io.Writer, o *plugin.Outcome) error {
 			Volume: d.Volume, New: d.New, Holds: d.Holds, Decision: d.Decision, Reason: d.Reason, Message: d.Message,
 			Evidence: d.Evidence, Unproven: d.Unproven, WantedRevision: d.Wanted, Replicas: []explainReplica{},
 		}
+		if d.New {
+			x.NewBecause = d.NewBecause
+		}
+		if d.Override != nil {
+			x.Override = d.Override.String()
+		}
 		if x.UserAnnotations == nil {
 			x.UserAnnotations = map[string]string{}
 		}
@@ -188,6 +197,9 @@ func explainText(w io.Writer, o *plugin.Outcome) error {
 		if d.Message != "" {
 			say(w, "  because    %s", d.Message)
 		}
+		if d.New && d.NewBecause != "" {
+			say(w, "  new        %s", d.NewBecause)
+		}
 		if d.Evidence != "" {
 			unproven := ""
 			if d.Unproven {
@@ -226,6 +238,8 @@ func decisionText(d *hold.Demand) string {
 		return s + ", new: holds"
 	case d.Holds:
 		return s + ": holds"
+	case d.Override != nil:
+		return s + ", goes out all the same: " + d.Override.String()
 	case d.LetGo():
 		return s + ", goes out all the same because it was released before"
 	case d.Decision != policy.Granted:

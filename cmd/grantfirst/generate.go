@@ -27,6 +27,8 @@ Examples:
   grantfirst generate
   # offline: a directory, with the objects of the cluster from a file
   grantfirst generate --config config.yaml --live cluster.yaml --namespace shop --app web ./app
+  # as Argo CD would print it now: the Application and what its signers have loaded, from the cluster of the current context
+  grantfirst generate --application web ./app
   # behind any other renderer
   helm template . | grantfirst generate --live cluster.yaml --namespace shop --app web -
   # without Argo CD: apply what may go out now
@@ -65,13 +67,26 @@ Examples:
 
 // requestFlags are the flags of every verb that makes a plan.
 func requestFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "config", Usage: "configuration `FILE` (default: $GRANTFIRST_CONFIG, else " + plugin.DefaultConfig + ")"},
-		&cli.StringSliceFlag{Name: "live", Usage: "`FILE|DIR` with the cluster's objects, as kubectl get -o yaml prints them; may be repeated"},
-		&cli.StringFlag{Name: "application", Usage: "`FILE` with the Argo CD Application: gives name, namespace, source, parameters and history"},
+	return append(clusterFlags(),
+		configFlag(),
+		&cli.StringSliceFlag{Name: "live", Usage: "`FILE|DIR` with the cluster's objects, as grantfirst snapshot or kubectl get -o yaml prints them, instead of a cluster; may be repeated"},
+		&cli.StringFlag{Name: "application", Usage: "`NAME|FILE` of the Argo CD Application: gives name, namespace, source, parameters and history"},
 		&cli.StringFlag{Name: "namespace", Usage: "destination `NAMESPACE` (default: $ARGOCD_APP_NAMESPACE)"},
 		&cli.StringFlag{Name: "app", Usage: "`NAME` of the Application (default: $ARGOCD_APP_NAME)"},
 		&cli.StringFlag{Name: "render", Usage: "`HOW` to render: auto, directory, kustomize or helm (default: the Application's parameter, else auto)"},
+	)
+}
+
+func configFlag() cli.Flag {
+	return &cli.StringFlag{Name: "config", Usage: "configuration `FILE` (default: $GRANTFIRST_CONFIG, else " + plugin.DefaultConfig + ")"}
+}
+
+// clusterFlags are the flags of every verb that asks a cluster.
+func clusterFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "kubeconfig", Usage: "`FILE` that says how to reach the cluster (default: $KUBECONFIG, else the cluster that this runs in, else ~/.kube/config)"},
+		&cli.StringFlag{Name: "context", Usage: "`NAME` of the context in it (default: the current one)"},
+		&cli.DurationFlag{Name: "timeout", Usage: "how `LONG` all reading from clusters may take (default: readTimeout of the configuration, else 10s)"},
 	}
 }
 
@@ -85,9 +100,16 @@ func newRequest(c *cli.Context) (*plugin.Request, error) {
 	default:
 		return nil, fmt.Errorf("--render: %q is none of auto, directory, kustomize, helm", c.String("render"))
 	}
+	if c.Duration("timeout") < 0 {
+		return nil, fmt.Errorf("--timeout: %s is no time to wait: write it as in 10s", c.Duration("timeout"))
+	}
 	return &plugin.Request{
 		Path:        path,
 		Stdin:       c.App.Reader,
+		Kubeconfig:  c.String("kubeconfig"),
+		Context:     c.String("context"),
+		Timeout:     c.Duration("timeout"),
+		Version:     version,
 		Config:      c.String("config"),
 		Live:        c.StringSlice("live"),
 		Application: c.String("application"),
@@ -100,7 +122,7 @@ func newRequest(c *cli.Context) (*plugin.Request, error) {
 
 // report says on stderr what a plan does: a line for each warning and one that sums up.
 func report(w io.Writer, o *plugin.Outcome) {
-	for _, line := range slices.Concat(o.Warnings, o.Revoked) {
+	for _, line := range slices.Concat(o.Warnings, o.Revoked, o.Overridden) {
 		say(w, "grantfirst: %s: %s", o.Application, line)
 	}
 	say(w, "grantfirst: %s", summary(o))
@@ -129,11 +151,14 @@ func summary(o *plugin.Outcome) string {
 	if o.Problem != "" {
 		return fmt.Sprintf("%s: mode observe, nothing could be decided: %s", name, o.Problem)
 	}
-	waiting, loose := 0, 0
+	waiting, loose, overridden := 0, 0, ""
 	for i := range o.Demands {
-		if o.Demands[i].Holds {
+		switch d := &o.Demands[i]; {
+		case d.Holds:
 			waiting++
-		} else if o.Demands[i].LetGo() {
+		case d.Override != nil:
+			overridden = fmt.Sprintf("; what is not granted went out all the same (%s)", d.Override)
+		case d.LetGo():
 			loose++
 		}
 	}
@@ -148,5 +173,5 @@ func summary(o *plugin.Outcome) string {
 	if loose > 0 {
 		s += fmt.Sprintf("; %d not known to be loaded went out because they were released before", loose)
 	}
-	return s
+	return s + overridden
 }

@@ -9,7 +9,9 @@ import (
 	"os"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/urfave/cli/v2"
+	"k8s.io/klog/v2"
 )
 
 func main() {
@@ -26,6 +28,8 @@ const (
 var errFound = errors.New("found")
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	// client-go logs to stderr on its own; what it has to say comes back to us as an error.
+	klog.SetLogger(logr.Discard())
 	app := &cli.App{
 		Name:        "grantfirst",
 		Usage:       "grant first, switch second: hold workloads back until their signer has loaded the grant",
@@ -35,7 +39,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		Reader:                    stdin,
 		Writer:                    stdout,
 		ErrWriter:                 stderr,
-		Commands:                  []*cli.Command{generateCommand(), explainCommand(), parametersCommand(), versionCommand()},
+		Commands:                  []*cli.Command{generateCommand(), explainCommand(), snapshotCommand(), parametersCommand(), reportCommand(), versionCommand()},
 		// Exit codes are this function's; the library's own handler would end the process.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   usageError,
