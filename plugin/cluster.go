@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -338,13 +339,16 @@ func (c *call) ownSettings() (*rest.Config, error) {
 	return nil, errNoCluster
 }
 
-var errNoCluster = errors.New("no evidence was given: name a cluster with --kubeconfig or --context, or files with the signer's pods and ConfigMaps with --live")
+var errNoCluster = errors.New("no cluster to ask: name one with --kubeconfig or --context, or give its objects with --live")
 
 // kubeconfig merges files as kubectl does.
 func kubeconfig(rules *clientcmd.ClientConfigLoadingRules, kubeContext string) (*rest.Config, error) {
 	merged, err := rules.Load()
 	if err != nil {
 		return nil, err
+	}
+	if _, ok := merged.Contexts[kubeContext]; kubeContext != "" && !ok {
+		return nil, fmt.Errorf("context %q is in no kubeconfig: use one of %s", kubeContext, strings.Join(slices.Sorted(maps.Keys(merged.Contexts)), ", "))
 	}
 	settings, err := clientcmd.NewNonInteractiveClientConfig(*merged, kubeContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {

@@ -610,3 +610,20 @@ func TestAnApplicationByItsName(t *testing.T) {
 		})
 	}
 }
+
+func TestAMistakeInTheFlagsIsSaid(t *testing.T) {
+	r := sidecar(t, newAPI(t, healthy(granting, true)), reporting)
+	kubeconfig := r.Getenv("KUBECONFIG")
+	for name, test := range map[string]struct{ kubeconfig, context, err string }{
+		"a file that is not there":    {"/does/not/exist", "", "no such file"},
+		"a context that is not there": {kubeconfig, "other", `context "other" is in no kubeconfig: use one of c`},
+		"without a file, too":         {"", "other", `context "other" is in no kubeconfig: use one of c`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.Kubeconfig, r.Context = test.kubeconfig, test.context
+			if _, err := r.Plan(context.Background()); err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%v, want %q", err, test.err)
+			}
+		})
+	}
+}

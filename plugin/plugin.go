@@ -180,6 +180,12 @@ func (c *call) prepare(ctx context.Context) error {
 			return fmt.Errorf("live objects: %w", err)
 		}
 	}
+	if c.snapshot == nil && (c.Kubeconfig != "" || c.Context != "") {
+		// A person named it, so that a mistake in it is one to be told, and not something that waiting may cure.
+		if _, err := c.ownCluster(); err != nil {
+			return fmt.Errorf("cluster: %w", err)
+		}
+	}
 	if c.Application != "" {
 		if err := c.findApplication(ctx); err != nil {
 			return fmt.Errorf("application: %w", err)
