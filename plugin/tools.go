@@ -50,35 +50,44 @@ type directorySource struct {
 
 // toolOptions puts the parameters of a source that does not use the plugin into o.
 func (s *Source) toolOptions(o *render.Options) error {
+	values, err := s.toolParameters()
+	if err != nil {
+		return err
+	}
+	return o.Set(values)
+}
+
+// toolParameters are the plugin's parameters that stand for what the source tells Argo CD's own tools.
+func (s *Source) toolParameters() (parameterList, error) {
 	var values parameterList
 	switch {
 	case len(s.Helm) > 0:
 		var h helmSource
 		if err := strictly("source.helm", s.Helm, &h); err != nil {
-			return err
+			return nil, err
 		}
 		if err := values.helm(&h); err != nil {
-			return err
+			return nil, err
 		}
 	case len(s.Kustomize) > 0:
 		var k kustomizeSource
 		if err := strictly("source.kustomize", s.Kustomize, &k); err != nil {
-			return err
+			return nil, err
 		}
 		if err := values.kustomize(&k); err != nil {
-			return err
+			return nil, err
 		}
 	case len(s.Directory) > 0:
 		var d directorySource
 		if err := strictly("source.directory", s.Directory, &d); err != nil {
-			return err
+			return nil, err
 		}
 		values.text("render", "directory")
 		values.flag("recurse", d.Recurse)
 		values.text("include", d.Include)
 		values.text("exclude", d.Exclude)
 	}
-	return o.Set(values)
+	return values, nil
 }
 
 func strictly(field string, data []byte, into any) error {

@@ -1,0 +1,145 @@
+package plugin
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/grantfirst/grantfirst/lib/render"
+)
+
+const oldApplication = `# the shop
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: web, namespace: argocd}
+spec:
+  project: default # for now
+  source:
+    repoURL: https://git.example/r
+    path: app
+    targetRevision: main
+    SOURCE
+  destination: {server: https://kubernetes.default.svc, namespace: shop}
+`
+
+// What a migrated source asks for is what the source asked Argo CD's own tools for.
+func TestAMigratedSourceRendersTheSame(t *testing.T) {
+	for name, source := range map[string]string{
+		"helm":                   `helm: {releaseName: r, valueFiles: [a.yaml, "$ARGOCD_APP_NAME/b.yaml"], values: "b: 1", parameters: [{name: c, value: "2"}, {name: d, value: "3", forceString: true}], fileParameters: [{name: e, path: f}], skipCrds: true, ignoreMissingValueFiles: true}`,
+		"helm with an object":    `helm: {valuesObject: {a: {b: [1, "2"]}}}`,
+		"kustomize":              `kustomize: {images: ["a=b:c"], namePrefix: p-, nameSuffix: -s, commonLabels: {a: b}, commonAnnotations: {c: d}, patches: [{patch: "- op: remove\n  path: /x\n", target: {kind: Deployment}}], components: [../c]}`,
+		"directory":              `directory: {recurse: true, include: "*.yaml", exclude: x}`,
+		"nothing but the source": ``,
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := strings.Replace(oldApplication, "    SOURCE\n", map[bool]string{true: "", false: "    " + source + "\n"}[source == ""], 1)
+			m, err := Migrate([]byte(old))
+			if err != nil || len(m.Left) > 0 || m.Migrated != 1 {
+				t.Fatalf("%v, %+v", err, m)
+			}
+			options := func(text []byte) (o render.Options, a *Application) {
+				t.Helper()
+				a, err := ReadApplication(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := a.Spec.Source.options(&o); err != nil {
+					t.Fatal(err)
+				}
+				return o, a
+			}
+			want, _ := options([]byte(old))
+			got, a := options(m.Stream)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v\nwant\n%+v", got, want)
+			}
+			s := a.Spec.Source
+			if s.Plugin == nil || s.Plugin.Name != "grantfirst" || len(s.Helm)+len(s.Kustomize)+len(s.Directory) > 0 || s.Path != "app" || s.TargetRevision != "main" {
+				t.Errorf("%s", s.Raw)
+			}
+			for _, kept := range []string{"# the shop", "# for now", "namespace: shop"} {
+				if !strings.Contains(string(m.Stream), kept) {
+					t.Errorf("%q is gone:\n%s", kept, m.Stream)
+				}
+			}
+			if again, err := Migrate(m.Stream); err != nil || again.Migrated != 0 || len(again.Left) > 0 || string(again.Stream) != string(m.Stream) {
+				t.Errorf("not the same the second time: %v\n%s", err, again.Stream)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeMigratedStaysAndIsSaid(t *testing.T) {
+	for name, test := range map[string]struct{ source, why string }{
+		"a field without a parameter":   {"helm: {passCredentials: true}", `unknown field "passCredentials"`},
+		"values of another source":      {"helm: {valueFiles: [$values/a.yaml]}", "valueFiles: $values/a.yaml is in another source"},
+		"jsonnet":                       {"directory: {jsonnet: {tlas: [{name: a, value: b}]}}", `unknown field "jsonnet"`},
+		"a chart repository":            {"chart: x", "chart: a chart repository has no history"},
+		"another plugin":                {"plugin: {name: other}", `uses plugin "other" already`},
+		"a field that is of wrong type": {"helm: 1", "source.helm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := strings.Replace(oldApplication, "SOURCE", test.source, 1)
+			m, err := Migrate([]byte(old))
+			if err != nil || m.Migrated != 0 || len(m.Left) != 1 || !strings.Contains(m.Left[0], test.why) {
+				t.Fatalf("%v, %+v", err, m)
+			}
+			before, _ := ReadApplication([]byte(old))
+			after, err := ReadApplication(m.Stream)
+			if err != nil || before.Spec.Source.Raw != after.Spec.Source.Raw {
+				t.Errorf("%v: changed:\n%s", err, m.Stream)
+			}
+		})
+	}
+}
+
+func TestMigrateTakesSetsAndSeveralSources(t *testing.T) {
+	m, err := Migrate([]byte(`apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata: {name: all}
+spec:
+  goTemplate: true
+  template:
+    spec:
+      sources:
+      - {repoURL: r, path: '{{.path}}', helm: {values: '{{ .values }}'}}
+      - {repoURL: r, ref: values}
+      - {repoURL: r, path: x, plugin: {name: grantfirst}}
+---
+kind: ConfigMap
+metadata: {name: c}
+---
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: hydrated}
+spec: {sourceHydrator: {drySource: {}}}
+---
+`))
+	if err != nil || m.Migrated != 1 || len(m.Left) != 2 {
+		t.Fatalf("%v, %+v", err, m)
+	}
+	for i, want := range []string{"document 2, ConfigMap c: neither", "document 3, Application hydrated: spec.sourceHydrator"} {
+		if !strings.HasPrefix(m.Left[i], want) {
+			t.Errorf("%q, want %q", m.Left[i], want)
+		}
+	}
+	if !strings.Contains(string(m.Stream), "string: '{{ .values }}'") {
+		t.Errorf("the template is not a string any more:\n%s", m.Stream)
+	}
+}
+
+func FuzzMigrate(f *testing.F) {
+	f.Add([]byte(oldApplication))
+	f.Add([]byte("kind: Application\nspec: {source: [a], sources: {a: b}}\n"))
+	f.Add([]byte("kind: Application\nspec: {source: {helm: {valuesObject: {1: 2, [a]: b}}}}\n"))
+	f.Add([]byte("kind: Application\nspec: &a {source: *a}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := Migrate(data)
+		if err != nil {
+			return
+		}
+		if again, err := Migrate(m.Stream); err != nil || again.Migrated != 0 {
+			t.Errorf("not migrated once and for all: %v\n%s", err, m.Stream)
+		}
+	})
+}
