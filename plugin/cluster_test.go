@@ -209,25 +209,28 @@ func TestWhatCannotBeReadIsUnknownAndNeverAnError(t *testing.T) {
 		answer http.HandlerFunc
 		why    string
 	}{
-		"pods forbidden":                      {podsPath, status(403, "Forbidden", ""), "reading pods in namespace signer: the API server forbids it (403): apply the RBAC of examples/argocd"},
-		"ConfigMaps forbidden":                {configMapsPath, status(403, "Forbidden", ""), "reading configmaps in namespace signer: the API server forbids it (403)"},
-		"an expired token":                    {podsPath, status(401, "Unauthorized", ""), "does not accept the credentials (401)"},
-		"overload that does not end":          {podsPath, retryLater(http.StatusTooManyRequests), "the API server is overloaded (429)"},
-		"an error of the API server's":        {podsPath, status(500, "InternalError", ""), "the API server has an error of its own (500)"},
-		"an API server that is starting":      {podsPath, retryLater(http.StatusServiceUnavailable), "the API server has an error of its own (503)"},
-		"garbage":                             {podsPath, body("\x00\x01garbage"), "the API server's answer cannot be understood"},
-		"a login page":                        {podsPath, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>log in</html>") }, "the API server's answer cannot be understood"},
-		"another list than asked for":         {podsPath, list("ConfigMapList"), "the API server's answer cannot be understood"},
-		"an object instead of a list":         {podsPath, body(`{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}}`), "the API server's answer cannot be understood"},
-		"a status instead of a list":          {podsPath, body(`{"kind": "Status", "apiVersion": "v1", "status": "Success"}`), "the API server's answer cannot be understood"},
-		"an empty object":                     {podsPath, body(`{}`), "the API server's answer cannot be understood"},
-		"an answer that is broken off":        {podsPath, broken, "the API server broke off its answer"},
-		"ConfigMaps that are broken off":      {configMapsPath, broken, "the API server broke off its answer"},
-		"a connection that is closed at once": {podsPath, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "the API server did not answer in time (readTimeout)"},
-		"no signer and no policy at all":      {podsPath, list("PodList"), ""},
-		"an API server that never answers":    {podsPath, hang, "the API server did not answer in time (readTimeout)"},
+		"pods forbidden":                         {podsPath, status(403, "Forbidden", ""), "reading pods in namespace signer: the API server forbids it (403): apply the RBAC of examples/argocd"},
+		"ConfigMaps forbidden":                   {configMapsPath, status(403, "Forbidden", ""), "reading configmaps in namespace signer: the API server forbids it (403)"},
+		"an expired token":                       {podsPath, status(401, "Unauthorized", ""), "does not accept the credentials (401)"},
+		"overload that does not end":             {podsPath, retryLater(http.StatusTooManyRequests), "the API server is overloaded (429)"},
+		"an error of the API server's":           {podsPath, status(500, "InternalError", ""), "the API server has an error of its own (500)"},
+		"an API server that is starting":         {podsPath, retryLater(http.StatusServiceUnavailable), "the API server has an error of its own (503)"},
+		"garbage":                                {podsPath, body("\x00\x01garbage"), "the API server's answer cannot be understood"},
+		"a login page":                           {podsPath, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>log in</html>") }, "the API server's answer cannot be understood"},
+		"another list than asked for":            {podsPath, list("ConfigMapList"), "the API server's answer cannot be understood"},
+		"an object instead of a list":            {podsPath, body(`{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}}`), "the API server's answer cannot be understood"},
+		"a status instead of a list":             {podsPath, body(`{"kind": "Status", "apiVersion": "v1", "status": "Success"}`), "the API server's answer cannot be understood"},
+		"an empty object":                        {podsPath, body(`{}`), "the API server's answer cannot be understood"},
+		"an answer that is broken off":           {podsPath, broken, "the API server broke off its answer"},
+		"ConfigMaps that are broken off":         {configMapsPath, broken, "the API server broke off its answer"},
+		"a connection that is closed at once":    {podsPath, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "the API server broke off its answer"},
+		"no signer and no policy at all":         {podsPath, list("PodList"), ""},
+		"overload for longer than there is time": {podsPath, retryIn(http.StatusTooManyRequests, "1"), "the API server is overloaded (429)"},
+		"a start for longer than there is time":  {podsPath, retryIn(http.StatusServiceUnavailable, "1"), "the API server has an error of its own (503)"},
+		"an API server that never answers":       {podsPath, hang, "the API server did not answer in time (readTimeout)"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, released := range []bool{false, true} {
 				answers := healthy(granting, released)
 				answers[test.path] = test.answer
@@ -235,8 +238,12 @@ func TestWhatCannotBeReadIsUnknownAndNeverAnError(t *testing.T) {
 					answers[configMapsPath] = list("ConfigMapList")
 				}
 				r := sidecar(t, newAPI(t, answers), reporting)
-				if strings.HasSuffix(test.why, "(readTimeout)") {
+				switch {
+				case strings.Contains(name, "never"):
 					r.Timeout = 200 * time.Millisecond
+				case strings.Contains(name, "longer"), strings.Contains(name, "closed"):
+					// Enough for the first answer on any machine, and over before client-go has tried ten times.
+					r.Timeout = 3 * time.Second
 				}
 				out := plan(t, r)
 				if out.Held == released {
@@ -254,9 +261,11 @@ func TestWhatCannotBeReadIsUnknownAndNeverAnError(t *testing.T) {
 	}
 }
 
-func retryLater(code int) http.HandlerFunc {
+func retryLater(code int) http.HandlerFunc { return retryIn(code, "0") }
+
+func retryIn(code int, seconds string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Retry-After", "0")
+		w.Header().Set("Retry-After", seconds)
 		reason := map[int]string{429: "TooManyRequests", 503: "ServiceUnavailable"}[code]
 		status(code, reason, "")(w, r)
 	}

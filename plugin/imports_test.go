@@ -61,6 +61,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"loaded":   {"config", "demand", "manifest", "policy"},
 		"render":   nil,
 		"report":   nil,
+		"release":  {"config", "demand", "hold", "loaded", "policy"},
 	}
 	for _, path := range list(t, "./lib/...") {
 		name := strings.TrimPrefix(path, module+"/lib/")

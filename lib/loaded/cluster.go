@@ -154,9 +154,10 @@ func (c *Cluster) once(what string, read func() ([]runtime.Object, error)) ([]ru
 // pages reads a list page by page. A list that grew too old between two of them (410) is begun anew in one piece, and a server that wants
 // to be asked later (429, or 5xx with Retry-After) is asked again for as long as the context lasts: both is client-go's doing.
 func (c *Cluster) pages(ctx context.Context, what string, page pager.ListPageFunc) ([]runtime.Object, error) {
+	ctx, last := withAttempt(ctx)
 	list, _, err := pager.New(page).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, readError(what, err)
+		return nil, last.readError(what, err)
 	}
 	objects, err := meta.ExtractList(list)
 	if err != nil {
@@ -167,9 +168,10 @@ func (c *Cluster) pages(ctx context.Context, what string, page pager.ListPageFun
 
 // Get gives the JSON of what the API server has at a path. The error is a *ReadError about what.
 func (c *Cluster) Get(ctx context.Context, what, path string) ([]byte, error) {
+	ctx, last := withAttempt(ctx)
 	raw, err := rawJSON(ctx, c.client.Get().AbsPath(path))
 	if err != nil {
-		return nil, readError(what, err)
+		return nil, last.readError(what, err)
 	}
 	return raw, nil
 }
@@ -187,13 +189,14 @@ func rawJSON(ctx context.Context, request *rest.Request) ([]byte, error) {
 // sorted. Groups whose own server does not answer are left out.
 func (c *Cluster) Versions(ctx context.Context) (kubeVersion string, apiVersions []string, err error) {
 	client := discovery.NewDiscoveryClient(c.client)
+	ctx, last := withAttempt(ctx)
 	version, err := client.ServerVersionWithContext(ctx)
 	if err != nil {
-		return "", nil, readError("the API server's version", err)
+		return "", nil, last.readError("the API server's version", err)
 	}
 	_, lists, err := client.ServerGroupsAndResourcesWithContext(ctx)
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return "", nil, readError("what the API server serves", err)
+		return "", nil, last.readError("what the API server serves", err)
 	}
 	for _, list := range lists {
 		apiVersions = append(apiVersions, list.GroupVersion)
@@ -225,6 +228,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func (c *clock) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
+		last, _ := request.Context().Value(attemptKey{}).(*attempt)
+		last.note(response, err)
 		if err != nil {
 			return nil, err
 		}
@@ -237,6 +242,54 @@ func (c *clock) wrap(next http.RoundTripper) http.RoundTripper {
 		}
 		return response, nil
 	})
+}
+
+// attempt is how the last try of a read went. client-go tries again what an API server asks it to, and connections that break, and when
+// the time is over only says that it is.
+type attempt struct {
+	mutex  sync.Mutex
+	status int
+	err    error
+}
+
+type attemptKey struct{}
+
+func withAttempt(ctx context.Context) (context.Context, *attempt) {
+	a := &attempt{}
+	return context.WithValue(ctx, attemptKey{}, a), a
+}
+
+func (a *attempt) note(response *http.Response, err error) {
+	if a == nil || isOver(err) {
+		return
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	a.status, a.err = 0, err
+	if err == nil {
+		a.status = response.StatusCode
+	}
+}
+
+func isOver(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// readError says why in words that do not depend on addresses, ports and times.
+func (a *attempt) readError(what string, err error) *ReadError {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	why := reason(err)
+	switch {
+	case !isOver(err):
+	case a.err != nil:
+		why = reason(a.err)
+	case a.status == http.StatusTooManyRequests:
+		why = overloaded
+	case a.status >= http.StatusInternalServerError:
+		why = ofItsOwn(a.status)
+	}
+	return &ReadError{What: what, Why: why, Err: err}
 }
 
 // ReadError is why something could not be read from a cluster. Its text is the same whenever the reason is: it goes into markers, which
@@ -255,13 +308,10 @@ func (e *ReadError) Unwrap() error { return e.Err }
 
 const notUnderstood = "the API server's answer cannot be understood: check what stands between it and the plugin"
 
-// readError says why in words that do not depend on addresses, ports and times.
-func readError(what string, err error) *ReadError {
-	var already *ReadError
-	if errors.As(err, &already) {
-		return already
-	}
-	return &ReadError{What: what, Why: reason(err), Err: err}
+const overloaded = "the API server is overloaded (429)"
+
+func ofItsOwn(status int) string {
+	return fmt.Sprintf("the API server has an error of its own (%d)", status)
 }
 
 func reason(err error) string {
@@ -283,9 +333,9 @@ func reason(err error) string {
 	case apierrors.IsNotFound(err):
 		return "the API server has no such thing (404)"
 	case apierrors.IsTooManyRequests(err):
-		return "the API server is overloaded (429)"
+		return overloaded
 	case errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError:
-		return fmt.Sprintf("the API server has an error of its own (%d)", status.Status().Code)
+		return ofItsOwn(int(status.Status().Code))
 	case errors.As(err, &status) && status.Status().Code >= http.StatusBadRequest:
 		return fmt.Sprintf("the API server refuses it (%d %s)", status.Status().Code, status.Status().Reason)
 	case errors.As(err, &dns):
