@@ -1,22 +1,30 @@
-// Package argocd_test proves that a cluster takes the marker's CRD and that Argo CD reads the health check.
+// Package argocd_test proves what the files of this folder promise: that a cluster takes the marker's CRD and Argo CD reads the health
+// check, that the component puts the plugin into an installation, and, on a real cluster, that the rights are enough and no more, and that
+// nothing that goes wrong with a cluster reaches Argo CD as an error.
 package argocd_test
 
 import (
 	"errors"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	lua "github.com/yuin/gopher-lua"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
 	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resmap"
+	"sigs.k8s.io/kustomize/api/resource"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
@@ -253,47 +261,184 @@ func table(l *lua.LState, object map[string]any) *lua.LTable {
 	return result
 }
 
-func TestTheComponentAddsTheCRDAndTheHealthCheckToAnInstallation(t *testing.T) {
-	tests := map[string]string{
-		"whose argocd-cm names no namespace": "{name: argocd-cm}",
-		"whose argocd-cm names a namespace":  "{name: argocd-cm, namespace: argocd}",
+// component builds an installation that names the component, as kustomize does. files are those of the installation.
+func component(t *testing.T, install map[string]string) resmap.ResMap {
+	t.Helper()
+	files := filesys.MakeFsInMemory()
+	write := func(name, text string) {
+		if err := files.WriteFile(name, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for name, metadata := range tests {
-		t.Run(name, func(t *testing.T) {
-			files := filesys.MakeFsInMemory()
-			write := func(name, text string) {
-				if err := files.WriteFile(name, []byte(text)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for _, name := range []string{"kustomization.yaml", "hold-crd.yaml", "argocd-cm.yaml"} {
-				text, err := os.ReadFile(name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				write("/grantfirst/"+name, string(text))
-			}
-			write("/install/install.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: "+metadata+"\ndata: {url: https://argocd.example}\n")
-			write("/install/kustomization.yaml", "namespace: argocd\nresources: [install.yaml]\ncomponents: [../grantfirst]\n")
+	shipped, err := filepath.Glob("*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range shipped {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write("/grantfirst/"+name, string(text))
+	}
+	for name, text := range install {
+		write("/install/"+name, text)
+	}
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/install")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resources
+}
 
-			resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/install")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var kinds []string
-			for _, r := range resources.Resources() {
-				kinds = append(kinds, r.GetKind())
-				if r.GetKind() != "ConfigMap" {
-					continue
-				}
-				if data := r.GetDataMap(); data["url"] != "https://argocd.example" || !strings.Contains(data[healthKey], "Suspended") {
-					t.Errorf("data of argocd-cm: %v", data)
-				}
-			}
-			slices.Sort(kinds)
-			if want := []string{"ConfigMap", "CustomResourceDefinition"}; !slices.Equal(kinds, want) {
-				t.Errorf("the build has %v, want %v", kinds, want)
+// only is the one resource of that kind and name, the hash at the end of a ConfigMap's aside.
+func only(t *testing.T, resources resmap.ResMap, kind, name string) *resource.Resource {
+	t.Helper()
+	var found []*resource.Resource
+	for _, r := range resources.Resources() {
+		if r.GetKind() == kind && (r.GetName() == name || kind == "ConfigMap" && strings.HasPrefix(r.GetName(), name+"-")) {
+			found = append(found, r)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d objects %s %s, want one", len(found), kind, name)
+	}
+	return found[0]
+}
+
+func into(t *testing.T, r *resource.Resource, object any) {
+	t.Helper()
+	text, err := r.AsYAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(text, object); err != nil {
+		t.Fatalf("%s %s: %v", r.GetKind(), r.GetName(), err)
+	}
+}
+
+func TestTheComponentAddsTheHealthCheckToAnArgocdCm(t *testing.T) {
+	for name, metadata := range map[string]string{
+		"that names no namespace": "{name: argocd-cm}",
+		"that names a namespace":  "{name: argocd-cm, namespace: argocd}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			resources := component(t, map[string]string{
+				"install.yaml":       "apiVersion: v1\nkind: ConfigMap\nmetadata: " + metadata + "\ndata: {url: https://argocd.example}\n",
+				"kustomization.yaml": "namespace: argocd\nresources: [install.yaml]\ncomponents: [../grantfirst]\n",
+			})
+			if data := only(t, resources, "ConfigMap", "argocd-cm").GetDataMap(); data["url"] != "https://argocd.example" || !strings.Contains(data[healthKey], "Suspended") {
+				t.Errorf("data of argocd-cm: %v", data)
 			}
 		})
+	}
+}
+
+// What naming the component makes of Argo CD's own manifests, in any namespace, with the image and the configuration that the admin names.
+func TestTheComponentPutsThePluginIntoTheOfficialInstallation(t *testing.T) {
+	official, err := os.ReadFile("../../../shared/corpus/argo-cd-install.yaml")
+	if err != nil {
+		t.Skip("needs Argo CD's install.yaml in the corpus beside the project")
+	}
+	var before appsv1.Deployment
+	into(t, only(t, component(t, map[string]string{"install.yaml": string(official), "kustomization.yaml": "resources: [install.yaml]\n"}), "Deployment", repoServer), &before)
+	for name, test := range map[string]struct{ namespace, kustomization string }{
+		"in the namespace of the kustomization": {"gitops", "namespace: gitops\n"},
+		"in that of kubectl apply -n":           {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resources := component(t, map[string]string{
+				"install.yaml": string(official),
+				"config.yaml":  "mine",
+				"kustomization.yaml": test.kustomization + "resources: [install.yaml]\ncomponents: [../grantfirst]\n" +
+					"configMapGenerator: [{name: grantfirst-config, files: [config.yaml]}]\n" +
+					"images: [{name: grantfirst, newName: registry.example/grantfirst, newTag: v1}]\n",
+			})
+			for _, want := range []struct{ kind, name string }{
+				{"CustomResourceDefinition", "holds.grantfirst.dev"}, {"Role", "grantfirst"}, {"RoleBinding", "grantfirst"}, {"ConfigMap", "grantfirst-config"},
+			} {
+				r := only(t, resources, want.kind, want.name)
+				if r.GetNamespace() != test.namespace && want.kind != "CustomResourceDefinition" {
+					t.Errorf("%s %s is in namespace %q, want %q", want.kind, want.name, r.GetNamespace(), test.namespace)
+				}
+			}
+			configuration := only(t, resources, "ConfigMap", "grantfirst-config")
+			if data := configuration.GetDataMap(); !maps.Equal(data, map[string]string{"config.yaml": "mine"}) {
+				t.Errorf("configuration %v, want the admin's", data)
+			}
+
+			var binding rbacv1.RoleBinding
+			into(t, only(t, resources, "RoleBinding", "grantfirst"), &binding)
+			if len(binding.Subjects) != 1 || binding.Subjects[0].Name != "argocd-repo-server" || binding.Subjects[0].Namespace != test.namespace {
+				t.Errorf("subjects %+v: want argocd-repo-server of namespace %q (an empty one is the binding's own)", binding.Subjects, test.namespace)
+			}
+
+			var patched appsv1.Deployment
+			into(t, only(t, resources, "Deployment", repoServer), &patched)
+			checkSidecar(t, &patched.Spec.Template, &before.Spec.Template, configuration.GetName())
+		})
+	}
+}
+
+// checkSidecar: one container more, which has all that it mounts, and nothing of Argo CD's own changed.
+func checkSidecar(t *testing.T, patched, before *corev1.PodTemplateSpec, configuration string) {
+	t.Helper()
+	names := func(containers []corev1.Container) (names []string) {
+		for _, c := range containers {
+			names = append(names, c.Name)
+		}
+		return names
+	}
+	at := slices.IndexFunc(patched.Spec.Containers, func(c corev1.Container) bool { return c.Name == "grantfirst" })
+	if at < 0 || len(patched.Spec.Containers) != len(before.Spec.Containers)+1 {
+		t.Fatalf("containers %v", names(patched.Spec.Containers))
+	}
+	sidecar := patched.Spec.Containers[at]
+	if rest := slices.Delete(slices.Clone(patched.Spec.Containers), at, at+1); !reflect.DeepEqual(rest, before.Spec.Containers) {
+		t.Errorf("Argo CD's containers changed: %v", names(rest))
+	}
+	if !reflect.DeepEqual(patched.Spec.InitContainers, before.Spec.InitContainers) || patched.Spec.ServiceAccountName != before.Spec.ServiceAccountName {
+		t.Error("Argo CD's init containers or ServiceAccount changed")
+	}
+	if sidecar.Image != "registry.example/grantfirst:v1" || !slices.Equal(sidecar.Command, []string{"/var/run/argocd/argocd-cmp-server"}) {
+		t.Errorf("image %q, command %q", sidecar.Image, sidecar.Command)
+	}
+	mounts := map[string]corev1.Volume{}
+	for _, m := range sidecar.VolumeMounts {
+		i := slices.IndexFunc(patched.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		if i < 0 {
+			t.Errorf("mount %s has no volume", m.Name)
+			continue
+		}
+		mounts[m.MountPath] = patched.Spec.Volumes[i]
+	}
+	// Where Argo CD's init container puts its program, and where repo-server looks for the sockets of plugins.
+	for _, shared := range []struct {
+		of   corev1.Container
+		path string
+	}{{before.Spec.InitContainers[0], "/var/run/argocd"}, {before.Spec.Containers[0], "/home/argocd/cmp-server/plugins"}} {
+		i := slices.IndexFunc(shared.of.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == shared.path })
+		if i < 0 || shared.of.VolumeMounts[i].Name != mounts[shared.path].Name {
+			t.Errorf("%s is volume %q, and that of container %s is another", shared.path, mounts[shared.path].Name, shared.of.Name)
+		}
+	}
+	isNew := func(name string) bool {
+		return !slices.ContainsFunc(before.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+	}
+	if tmp := mounts["/tmp"]; tmp.EmptyDir == nil || !isNew(tmp.Name) {
+		t.Errorf("/tmp is %+v, want an emptyDir of the sidecar's own", tmp)
+	}
+	if c := mounts["/etc/grantfirst"].ConfigMap; c == nil || c.Name != configuration {
+		t.Errorf("/etc/grantfirst is %+v, want ConfigMap %s", c, configuration)
+	}
+	const credentials = "/var/run/secrets/kubernetes.io/serviceaccount"
+	token := mounts[credentials]
+	if automount := patched.Spec.AutomountServiceAccountToken; automount == nil || *automount || token.Projected == nil || !isNew(token.Name) {
+		t.Fatalf("automountServiceAccountToken is not false, or %s is %+v, want a projected volume of the sidecar's own", credentials, token)
+	}
+	for _, c := range slices.Concat(patched.Spec.InitContainers, patched.Spec.Containers) {
+		if c.Name != sidecar.Name && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == token.Name }) {
+			t.Errorf("container %s has the token as well", c.Name)
+		}
 	}
 }
