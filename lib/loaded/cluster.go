@@ -56,24 +56,24 @@ func NewCluster(of *rest.Config) (*Cluster, error) {
 	return c, nil
 }
 
-// Objects lists the pods and the ConfigMaps of the signer's namespace, or instead of those its policy resources, both at once. The
-// context carries the deadline. The error is a *ReadError.
+// Objects lists the ConfigMaps of the signer's namespace, or instead of those its policy resources, and then the pods. In that order: a
+// pod that is made in between gets at least what was listed, while with pods that are older than the policies next to them a container
+// that was not running then could have started with a text from before. The context carries the deadline. The error is a *ReadError.
 func (c *Cluster) Objects(ctx context.Context, s *config.Signer) (*Objects, error) {
 	o := &Objects{}
-	var podsErr, policiesErr error
-	var wait sync.WaitGroup
-	wait.Go(func() { o.Pods, podsErr = listOf[corev1.PodList, corev1.Pod](ctx, c, s.Namespace, "pods") })
+	var err error
+	policies := "configmaps"
 	if r := s.Policy.Resource; r != nil {
-		o.Resources, policiesErr = c.resources(ctx, r)
+		policies = r.APIVersion + r.Resource + r.Namespace + r.Selector
+		o.Resources, err = c.resources(ctx, r)
 	} else {
-		o.ConfigMaps, policiesErr = listOf[corev1.ConfigMapList, corev1.ConfigMap](ctx, c, s.Namespace, "configmaps")
+		o.ConfigMaps, err = listOf[corev1.ConfigMapList, corev1.ConfigMap](ctx, c, s.Namespace, "configmaps", "")
 	}
-	wait.Wait()
-	if podsErr != nil {
-		return nil, podsErr
+	if err != nil {
+		return nil, err
 	}
-	if policiesErr != nil {
-		return nil, policiesErr
+	if o.Pods, err = listOf[corev1.PodList, corev1.Pod](ctx, c, s.Namespace, "pods", policies); err != nil {
+		return nil, err
 	}
 	o.At = c.At()
 	return o, nil
@@ -114,11 +114,11 @@ func (c *Cluster) resources(ctx context.Context, r *config.Resource) ([]map[stri
 	return all, nil
 }
 
-// listOf gives all objects of a resource in a namespace, asking once. Whatever is not a list of them is no answer: taken for an empty
-// list it would say that the signer has no pods.
-func listOf[L, T any](ctx context.Context, c *Cluster, namespace, resource string) ([]T, error) {
+// listOf gives all objects of a resource in a namespace, asking once after the same thing. Whatever is not a list of them is no answer:
+// taken for an empty list it would say that the signer has no pods.
+func listOf[L, T any](ctx context.Context, c *Cluster, namespace, resource, after string) ([]T, error) {
 	what := resource + " in namespace " + namespace
-	objects, err := c.once(what, func() ([]runtime.Object, error) {
+	objects, err := c.once(what+" "+after, func() ([]runtime.Object, error) {
 		return c.pages(ctx, what, func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list, err := c.client.Get().Namespace(namespace).Resource(resource).VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Get()
 			if err != nil {

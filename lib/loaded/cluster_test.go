@@ -67,3 +67,36 @@ func TestACustomResourceIsListedByItsPathAndSelector(t *testing.T) {
 		})
 	}
 }
+
+// A container that was not running when the pods were listed may start with a text from before what is listed after them.
+func TestPodsAreListedAfterThePolicies(t *testing.T) {
+	var mutex sync.Mutex
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mutex.Lock()
+		asked = append(asked, strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/signer/"))
+		mutex.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		kind := map[string]string{"pods": "PodList", "configmaps": "ConfigMapList"}[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
+		if kind == "" {
+			fmt.Fprint(w, `{"kind": "PList", "apiVersion": "policy.example.com/v1", "items": []}`)
+			return
+		}
+		fmt.Fprintf(w, `{"kind": %q, "apiVersion": "v1", "items": []}`, kind)
+	}))
+	defer server.Close()
+	c, err := NewCluster(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byConfigMap := &config.Signer{Namespace: "signer"}
+	byResource := &config.Signer{Namespace: "signer", Policy: config.Policy{Resource: &config.Resource{APIVersion: "policy.example.com/v1", Resource: "ps"}}}
+	for _, s := range []*config.Signer{byConfigMap, byResource, byConfigMap, byResource} {
+		if _, err := c.Objects(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"configmaps", "pods", "/apis/policy.example.com/v1/ps", "pods"}; !slices.Equal(asked, want) {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+}

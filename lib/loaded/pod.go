@@ -254,18 +254,26 @@ func (e *evaluation) seen(pod *corev1.Pod, found []reference) mount {
 	return m
 }
 
+// watchLag is how long before a pod was made a policy object must have changed for that pod to get the new text for certain: times are cut
+// to seconds, API servers have clocks of their own, and a kubelet may learn of the object later than of the pod.
+const watchLag = 10 * time.Second
+
 // judgeAtStart judges a container that does not run by the policy object as it stands, which it will load when it starts. The kubelet
 // fills the volume before that, and does not wait for the newest text (Kubernetes 1.37, pkg/kubelet/volumemanager): so where the object
-// is seen to have changed after the pod was made, it is not known whether the container will start with the text before that.
+// is not seen to have changed well before the pod was made, it is not known whether the container will start with the text before that.
 func (e *evaluation) judgeAtStart(pod *corev1.Pod, r *policy.Replica, o *object) {
 	if o == nil {
 		r.Problem = fmt.Sprintf("its container is not running, and namespace %s has no policy object of signer %s that it could start with", e.signer.Namespace, e.signer.SignerName)
 		return
 	}
 	made := pod.CreationTimestamp.Time
-	if changed := o.changed(); pod.Spec.NodeName != "" && !made.IsZero() && changed.After(made) {
-		r.Problem = fmt.Sprintf("its container is not running, and may start with a text older than %s, which changed at %s, after the pod was made at %s: wait until it runs; if it does not, delete the pod",
-			o, stamp(changed), stamp(made))
+	if changed := o.changed(); pod.Spec.NodeName != "" && !made.IsZero() && changed.Add(watchLag).After(made) && !o.contentHashed() {
+		when := "after"
+		if !changed.After(made) {
+			when = "shortly before"
+		}
+		r.Problem = fmt.Sprintf("its container is not running, and may start with a text older than %s, which changed at %s, %s the pod was made at %s: wait until it runs; if it does not, delete the pod",
+			o, stamp(changed), when, stamp(made))
 		return
 	}
 	if isTrue(o.Immutable) && !o.contentHashed() {

@@ -56,6 +56,8 @@ func (e *evaluation) whyUnproven(pod *corev1.Pod, m mount, s state, started time
 	switch {
 	case changed.IsZero() || made.IsZero():
 		return fmt.Sprintf("%s or the pod has no creationTimestamp, so it cannot be told which one is older: read both as the API server has them", o)
+	case changed.Equal(made) && o.CreationTimestamp.Time.Before(changed):
+		return fmt.Sprintf("%s was changed at %s, in the very second in which the pod was made with what may have been another text: delete the pod, and %s", o, stamp(changed), ownName)
 	case changed.After(made):
 		return fmt.Sprintf("%s was made or changed at %s, after the pod was made at %s with what may have been another text: delete the pod, and %s", o, stamp(changed), stamp(made), ownName)
 	case s == running && !started.After(changed):
