@@ -7,7 +7,7 @@ FUZZTIME ?= 60s
 # The same line stands in the Dockerfile (a test compares them). The version is passed in, so a source archive gives the same binary as a clone.
 GO_BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 
-.PHONY: help test build fuzz bench image-root cluster test-cluster
+.PHONY: help test build fuzz bench image-root cluster test-cluster race
 
 help: ## Show this list (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -38,5 +38,9 @@ CLUSTER = cd examples/outage/kubernetes && go run ./cmd/cluster
 cluster: ## Start a real Kubernetes on loopback (the first build takes 20 minutes) and print how to reach it
 	$(CLUSTER) up
 
+# In one package after the other: they share the cluster's one node, and two cores.
 test-cluster: ## Run the tests that need a real Kubernetes, on one of their own
-	$(CLUSTER) run -in ../../.. -- sh -c 'go -C examples/outage/kubernetes test -count=1 ./cluster ./hollownode/containers . && go test -count=1 ./examples/signer'
+	$(CLUSTER) run -in ../../.. -- sh -c 'go -C examples/outage/kubernetes test -count=1 ./cluster ./hollownode/containers . && go test -count=1 -p 1 -parallel 8 -timeout 30m ./examples/signer ./examples/argocd ./examples/race'
+
+race: ## Try the race between a grant and its switch 200 times on a real Kubernetes (SEED and TRIES change that)
+	$(CLUSTER) run -in ../../.. -- env GRANTFIRST_RACE_TRIES=$(or $(TRIES),200) GRANTFIRST_RACE_SEED=$(SEED) go test -count=1 -timeout 60m -run Race -v ./examples/race

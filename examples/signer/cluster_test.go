@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,14 +12,11 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
+	"github.com/grantfirst/grantfirst/examples/internal/testcluster"
 	"github.com/grantfirst/grantfirst/lib/config"
 	"github.com/grantfirst/grantfirst/lib/demand"
 	"github.com/grantfirst/grantfirst/lib/loaded"
@@ -33,102 +26,33 @@ import (
 // live is one test's part of a running cluster: a namespace of its own, in which signer and workloads live.
 type live struct {
 	*testing.T
-	*kubernetes.Clientset
+	*testcluster.Cluster
 	namespace, signerName string
-	node                  *http.Client
 }
 
 func onCluster(t *testing.T) *live {
-	kubeconfig, socket := os.Getenv("GRANTFIRST_TEST_KUBECONFIG"), os.Getenv("GRANTFIRST_TEST_NODE")
-	if kubeconfig == "" || socket == "" {
-		t.Skip("needs a cluster: in examples/outage/kubernetes, go run ./cmd/cluster run -in ../../signer -- go test . (sets GRANTFIRST_TEST_KUBECONFIG and GRANTFIRST_TEST_NODE)")
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	l := &live{T: t, Cluster: testcluster.Connect(t)}
+	l.namespace = l.Namespace(t, "signer-")
+	l.signerName = "example.test/" + l.namespace
+	rights, err := os.ReadFile("rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1 // the tests ask often
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &live{T: t, Clientset: client, node: &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}}
-	namespace, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "signer-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.namespace, l.signerName = namespace.Name, "example.test/"+namespace.Name
+	shipped := strings.NewReplacer("example.com/workload", l.signerName, "example-signer", l.namespace).Replace(string(rights))
 	t.Cleanup(func() {
-		if err := client.CoreV1().Namespaces().Delete(context.Background(), l.namespace, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
+		_ = l.RbacV1().ClusterRoleBindings().Delete(context.Background(), l.namespace, metav1.DeleteOptions{})
+		_ = l.RbacV1().ClusterRoles().Delete(context.Background(), l.namespace, metav1.DeleteOptions{})
 	})
+	if err := l.Apply(t.Context(), []byte(shipped)); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"web", "late"} {
-		_, err := client.CoreV1().ServiceAccounts(l.namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := l.CoreV1().ServiceAccounts(l.namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	l.shippedRBAC()
 	return l
-}
-
-// shippedRBAC applies rbac.yaml, for this namespace and signer.
-func (l *live) shippedRBAC() {
-	l.Helper()
-	text, err := os.ReadFile("rbac.yaml")
-	if err != nil {
-		l.Fatal(err)
-	}
-	replaced := strings.NewReplacer("example.com/workload", l.signerName, "example-signer", l.namespace).Replace(string(text))
-	for doc := range strings.SplitSeq(replaced, "\n---\n") {
-		var kind metav1.TypeMeta
-		err := yaml.Unmarshal([]byte(doc), &kind)
-		if err == nil {
-			switch kind.Kind {
-			case "ServiceAccount":
-				var o corev1.ServiceAccount
-				if err = yaml.UnmarshalStrict([]byte(doc), &o); err == nil {
-					_, err = l.CoreV1().ServiceAccounts(l.namespace).Create(l.Context(), &o, metav1.CreateOptions{})
-				}
-			case "ClusterRole":
-				var o rbacv1.ClusterRole
-				if err = yaml.UnmarshalStrict([]byte(doc), &o); err == nil {
-					_, err = l.RbacV1().ClusterRoles().Create(l.Context(), &o, metav1.CreateOptions{})
-					l.Cleanup(func() {
-						_ = l.RbacV1().ClusterRoles().Delete(context.Background(), o.Name, metav1.DeleteOptions{})
-					})
-				}
-			case "ClusterRoleBinding":
-				var o rbacv1.ClusterRoleBinding
-				if err = yaml.UnmarshalStrict([]byte(doc), &o); err == nil {
-					_, err = l.RbacV1().ClusterRoleBindings().Create(l.Context(), &o, metav1.CreateOptions{})
-					l.Cleanup(func() {
-						_ = l.RbacV1().ClusterRoleBindings().Delete(context.Background(), o.Name, metav1.DeleteOptions{})
-					})
-				}
-			case "Role":
-				var o rbacv1.Role
-				if err = yaml.UnmarshalStrict([]byte(doc), &o); err == nil {
-					_, err = l.RbacV1().Roles(l.namespace).Create(l.Context(), &o, metav1.CreateOptions{})
-				}
-			case "RoleBinding":
-				var o rbacv1.RoleBinding
-				if err = yaml.UnmarshalStrict([]byte(doc), &o); err == nil {
-					_, err = l.RbacV1().RoleBindings(l.namespace).Create(l.Context(), &o, metav1.CreateOptions{})
-				}
-			default:
-				err = fmt.Errorf("kind %s is not expected", kind.Kind)
-			}
-		}
-		if err != nil {
-			l.Fatalf("rbac.yaml: %v in\n%s", err, doc)
-		}
-	}
 }
 
 // await asks until check says yes, and returns how long that took.
@@ -137,21 +61,17 @@ func (l *live) await(what string, check func() (bool, error)) time.Duration {
 	begun := time.Now()
 	err := wait.PollUntilContextTimeout(l.Context(), 50*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) { return check() })
 	if err != nil {
-		l.Fatalf("never: %s: %v\n%s%s", what, err, l.events(""), l.logs())
+		l.Fatalf("never: %s: %v\n%s%s", what, err, l.Events(context.Background(), l.namespace), l.logs())
 	}
 	return time.Since(begun)
 }
 
-// events are what was said about a pod, or about all.
+// events are what was said about a pod.
 func (l *live) events(pod string) string {
-	list, err := l.CoreV1().Events(l.namespace).List(context.Background(), metav1.ListOptions{})
-	if err != nil {
-		return err.Error()
-	}
 	var out strings.Builder
-	for _, e := range list.Items {
-		if pod == "" || e.InvolvedObject.Name == pod {
-			fmt.Fprintf(&out, "%s %s: %s %s\n", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message)
+	for line := range strings.Lines(l.Events(context.Background(), l.namespace)) {
+		if strings.Contains(line, " Pod "+pod+": ") {
+			out.WriteString(line)
 		}
 	}
 	return out.String()
@@ -159,52 +79,11 @@ func (l *live) events(pod string) string {
 
 // control speaks to the node's control socket.
 func (l *live) control(method, path string, body, answer any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(context.Background(), method, "http://node"+path, bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	response, err := l.node.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: %s", method, path, response.Status)
-	}
-	if answer == nil {
-		return nil
-	}
-	return json.NewDecoder(response.Body).Decode(answer)
+	return l.Control(context.Background(), method, path, body, answer)
 }
 
 // logs are what the signers wrote.
-func (l *live) logs() string {
-	list, err := l.CoreV1().Pods(l.namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "app=signer"})
-	if err != nil {
-		return err.Error()
-	}
-	var out strings.Builder
-	for _, pod := range list.Items {
-		var on struct {
-			Containers []struct {
-				Log     string `json:"log"`
-				Attempt int    `json:"attempt"`
-			} `json:"containers"`
-		}
-		if err := l.control("GET", "/pods/"+l.namespace+"/"+pod.Name, nil, &on); err != nil {
-			fmt.Fprintln(&out, err)
-		}
-		for _, c := range on.Containers {
-			text, _ := os.ReadFile(c.Log)
-			fmt.Fprintf(&out, "%s, start %d:\n%s", pod.Name, c.Attempt, text)
-		}
-	}
-	return out.String()
-}
+func (l *live) logs() string { return l.Logs(context.Background(), l.namespace) }
 
 func (l *live) get(pod string) *corev1.Pod {
 	l.Helper()
