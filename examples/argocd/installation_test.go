@@ -38,7 +38,7 @@ var buildPrograms = sync.OnceValue(func() error {
 	if programs, err = os.MkdirTemp("", "grantfirst-argocd-"); err != nil {
 		return err
 	}
-	build := exec.Command("go", "build", "-o", programs, "../../cmd/grantfirst", "../signer")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", programs, "../../cmd/grantfirst", "../signer")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)

@@ -53,7 +53,7 @@ func (l *live) beside() {
 	dir := l.TempDir()
 	for name, build := range map[string]struct{ source, path string }{"signer": {".", "/signer"}, "grantfirst": {"../../cmd/grantfirst", "/grantfirst"}} {
 		binary := filepath.Join(dir, name)
-		command := exec.Command("go", "build", "-o", binary, build.source)
+		command := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", binary, build.source)
 		command.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := command.CombinedOutput(); err != nil {
 			l.Fatalf("%v\n%s", err, out)

@@ -112,7 +112,7 @@ func (l *live) policy(text string) *corev1.ConfigMap {
 func (l *live) signers(replicas int, flags ...string) {
 	l.Helper()
 	binary := filepath.Join(l.TempDir(), "signer")
-	build := exec.Command("go", "build", "-o", binary, ".")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", binary, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		l.Fatalf("%v\n%s", err, out)
