@@ -1,6 +1,7 @@
 package argocd_test
 
 import (
+	"cmp"
 	"context"
 	"net/http/httptest"
 	"strings"
@@ -12,8 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// short is the deadline here, so that what hangs is over soon; without the flag it is 10 s.
-const short = "--timeout=500ms"
+// Deadlines for what hangs, and for what is tried again until the time is over and has to have answered once; without the flag it is 10 s.
+const (
+	short  = "--timeout=500ms"
+	longer = "--timeout=4s"
+)
 
 // goesOut fails the test unless all goes out as it was rendered.
 func (i *installation) goesOut(out outcome) {
@@ -61,20 +65,21 @@ func TestWhateverTheAPIServerDoesOnlyWhatIsNewIsHeld(t *testing.T) {
 		at         string
 		fault      fault
 		words      string
+		timeout    string
 	}{
 		"stopped":                        {kubeconfig: i.kubeconfig(stopped, token), words: "the API server cannot be reached: connection refused"},
 		"a token that is none":           {kubeconfig: i.kubeconfig(nil, "garbage"), words: "the API server does not accept the credentials (401)"},
 		"a token that has ended":         {kubeconfig: i.kubeconfig(nil, revoked), words: "the API server does not accept the credentials (401)"},
 		"slow":                           {at: everything, fault: hangs, words: "the API server did not answer in time"},
 		"slow with the signer's lists":   {at: signer, fault: hangs, words: "the API server did not answer in time"},
-		"breaking off":                   {at: everything, fault: breaksOff, words: "the API server did not answer in time"}, // it is asked again and again
+		"breaking off":                   {at: everything, fault: breaksOff, words: "the API server broke off its answer", timeout: longer}, // it is asked again and again
 		"403":                            {at: everything, fault: says(403, "Forbidden", ""), words: "the API server forbids it (403)"},
 		"403 for the signer's lists":     {at: signer, fault: says(403, "Forbidden", ""), words: "the API server forbids it (403)"},
-		"429, come back in an hour":      {at: everything, fault: says(429, "TooManyRequests", "3600"), words: "the API server"},
-		"429 without a time":             {at: everything, fault: says(429, "TooManyRequests", ""), words: "the API server"},
-		"429 for the signer's lists":     {at: signer, fault: says(429, "TooManyRequests", "1"), words: "the API server"},
+		"429, come back in an hour":      {at: everything, fault: says(429, "TooManyRequests", "3600"), words: "the API server is overloaded (429)", timeout: longer},
+		"429 without a time":             {at: everything, fault: says(429, "TooManyRequests", ""), words: "the API server is overloaded (429)", timeout: longer},
+		"429 for the signer's lists":     {at: signer, fault: says(429, "TooManyRequests", "1"), words: "the API server is overloaded (429)", timeout: longer},
 		"500":                            {at: everything, fault: says(500, "InternalError", ""), words: "the API server has an error of its own (500)"},
-		"503, come back in a second":     {at: everything, fault: says(503, "ServiceUnavailable", "1"), words: "the API server"},
+		"503, come back in a second":     {at: everything, fault: says(503, "ServiceUnavailable", "1"), words: "the API server has an error of its own (503)", timeout: longer},
 		"410 for the signer's lists":     {at: signer, fault: says(410, "Expired", ""), words: "the API server refuses it (410 Expired)"},
 		"a web page":                     {at: everything, fault: htmlPage, words: "the API server's answer cannot be understood"},
 		"noise":                          {at: everything, fault: noise, words: "the API server's answer cannot be understood"},
@@ -93,16 +98,17 @@ func TestWhateverTheAPIServerDoesOnlyWhatIsNewIsHeld(t *testing.T) {
 			if test.kubeconfig != "" {
 				with = test.kubeconfig
 			}
+			timeout := cmp.Or(test.timeout, short)
 			p.fail(test.at, test.fault)
 			defer p.fail("", nil)
-			i.says(i.generate(i.environment("fresh", with, "tmp"), short), test.words)
+			i.says(i.generate(i.environment("fresh", with, "tmp"), timeout), test.words)
 
-			out := i.generate(i.environment("web", with, "tmp"), short)
+			out := i.generate(i.environment("web", with, "tmp"), timeout)
 			i.goesOut(out)
 			if !strings.Contains(out.stderr, "1 not known to be loaded went out because they were released before") {
 				t.Errorf("nobody is told: %s", out.stderr)
 			}
-			if again := i.generate(i.environment("fresh", with, "tmp"), short); !strings.Contains(again.held, test.words) {
+			if again := i.generate(i.environment("fresh", with, "tmp"), timeout); !strings.Contains(again.held, test.words) {
 				t.Errorf("said otherwise the second time: %s", again.held)
 			}
 		})

@@ -205,7 +205,7 @@ func TestWithTheShippedRightsThePluginDecidesAndCanDoNothingElse(t *testing.T) {
 	for _, missing := range []struct {
 		namespace, role, what, held string
 	}{
-		{i.signing, "grantfirst-evidence", "pods in namespace " + i.signing, "the API server forbids it (403): apply the RBAC of examples/argocd"},
+		{i.signing, "grantfirst-evidence", "configmaps in namespace " + i.signing, "the API server forbids it (403): apply the RBAC of examples/argocd"},
 		{i.argocd, "grantfirst", "Application " + i.argocd + "/fresh", ""},
 	} {
 		t.Run("without RoleBinding "+missing.role+" it is said what is forbidden and what to do", func(t *testing.T) {
