@@ -143,7 +143,7 @@ func (c *call) findApplication(ctx context.Context) error {
 	}
 	if c.snapshot != nil {
 		for _, raw := range c.snapshot.Other("argoproj.io/v1alpha1", "Application") {
-			a, err := ReadApplication(raw)
+			a, err := readApplicationJSON(raw)
 			if err == nil && a.Metadata.Name == name && cmp.Or(a.Metadata.Namespace, namespace) == namespace {
 				c.application = a
 				return nil
@@ -162,7 +162,7 @@ func (c *call) findApplication(ctx context.Context) error {
 		return err
 	}
 	c.applicationName = name
-	c.application, err = ReadApplication(raw)
+	c.application, err = readApplicationJSON(raw)
 	return err
 }
 
@@ -179,7 +179,7 @@ func applicationInFile(file string, data []byte, app string) (*Application, erro
 	}
 	var found []*Application
 	for _, raw := range s.Other("argoproj.io/v1alpha1", "Application") {
-		if a, err = ReadApplication(raw); err != nil {
+		if a, err = readApplicationJSON(raw); err != nil {
 			return nil, err
 		}
 		if app == "" || a.Metadata.Name == app || a.Metadata.Namespace+"_"+a.Metadata.Name == app {
@@ -201,10 +201,24 @@ func ReadApplication(data []byte) (*Application, error) {
 	if err := yaml.Unmarshal(data, a); err != nil {
 		return nil, err
 	}
+	return a, a.check()
+}
+
+func (a *Application) check() error {
 	if a.Kind != "Application" || !strings.HasPrefix(a.APIVersion, "argoproj.io/") {
-		return nil, fmt.Errorf("holds %s %s, not an argoproj.io Application: print one with kubectl get application NAME -o yaml", a.APIVersion, a.Kind)
+		return fmt.Errorf("holds %q %q, not an argoproj.io Application: print one with kubectl get application NAME -o yaml", a.APIVersion, a.Kind)
 	}
-	return a, nil
+	return nil
+}
+
+// readApplicationJSON reads one as the API server sends it. As YAML its author could make it unreadable: that has no place for some
+// characters that JSON has.
+func readApplicationJSON(data []byte) (*Application, error) {
+	a := &Application{}
+	if err := json.Unmarshal(data, a); err != nil {
+		return nil, err
+	}
+	return a, a.check()
 }
 
 // controlPlaneNamespace is where Argo CD lives by default; Applications elsewhere have their namespace in the name that plugins see.

@@ -33,6 +33,9 @@ type live struct {
 	overrides []hold.Override
 	// pastUnknown says why nothing is known of earlier syncs, where that is no matter of course.
 	pastUnknown string
+	// remembered: the Application is not as it is now, and since has what every render since then has had.
+	remembered bool
+	since      map[string]bool
 }
 
 // unknown is the evidence that nothing could be read of any of the signers.
@@ -111,8 +114,9 @@ func (c *call) fromCluster(ctx context.Context, demands []demand.Demand) *live {
 		}
 		l.unknown(signers, err)
 		if c.asksForApplication() {
-			l.pastUnknown = c.applicationFromMemory(err)
+			c.applicationFromMemory(l, err)
 			c.locate(l)
+			c.alsoRendered(demands)
 		}
 		return l
 	}
@@ -122,7 +126,7 @@ func (c *call) fromCluster(ctx context.Context, demands []demand.Demand) *live {
 	wait.Go(func() {
 		defer close(known)
 		if c.asksForApplication() {
-			l.pastUnknown = c.readApplication(ctx, own)
+			c.readApplication(ctx, l, own, demands)
 		}
 	})
 	if c.app != "" {
@@ -152,6 +156,9 @@ func (c *call) fromCluster(ctx context.Context, demands []demand.Demand) *live {
 			c.warn("%v", err)
 			l.unknown(signers, err)
 		}
+	}
+	if l.remembered {
+		c.doubt(l)
 	}
 	c.locate(l)
 	return l
@@ -195,6 +202,19 @@ func (c *call) destination(own *loaded.Cluster, of config.Placement) (*loaded.Cl
 	return nil, fmt.Errorf("cluster %s of the configuration: %w", cl.Name, err)
 }
 
+// doubt takes the grants of a cluster for unknown that is only remembered to be the Application's destination. What it refuses holds
+// all the same.
+func (c *call) doubt(l *live) {
+	known := c.placement()
+	known.Destination, known.Project = nil, c.Getenv(envProject)
+	if _, err := c.config.Cluster(known); err == nil || !c.hasDestination() {
+		return
+	}
+	for s, e := range l.evidence {
+		l.evidence[s] = e.Doubt("the Application cannot be read, and may deploy to another cluster by now")
+	}
+}
+
 // locate finds the rendered source in the Application that the cluster has. It may have changed since Argo CD asked.
 func (c *call) locate(l *live) {
 	if c.application == nil || c.at >= 0 {
@@ -217,31 +237,32 @@ func (c *call) locate(l *live) {
 
 const pathOfApplications = "/apis/argoproj.io/v1alpha1/namespaces/%s/applications/%s"
 
-// readApplication gets the Application that Argo CD asks about, and says why it is not known where it is not. One that is not there is
-// known to have no past: Argo CD renders Applications before they are made, too.
-func (c *call) readApplication(ctx context.Context, from *loaded.Cluster) (unknown string) {
+// readApplication gets the Application that Argo CD asks about. One that is not there is known to have no past: Argo CD renders
+// Applications before they are made, too.
+func (c *call) readApplication(ctx context.Context, l *live, from *loaded.Cluster, demands []demand.Demand) {
 	namespace, name, elsewhere := strings.Cut(c.app, "_")
 	if !elsewhere {
 		namespace, name = c.controlPlane(), c.app
 	}
 	raw, err := from.Get(ctx, "Application "+namespace+"/"+name, fmt.Sprintf(pathOfApplications, namespace, name))
 	if isMissing(err, name) {
-		return ""
+		return
 	}
 	if err == nil {
 		var a *Application
-		if a, err = ReadApplication(raw); err == nil && (a.Metadata.Name != name || a.Metadata.Namespace != namespace) {
+		if a, err = readApplicationJSON(raw); err == nil && (a.Metadata.Name != name || a.Metadata.Namespace != namespace) {
 			err = fmt.Errorf("it is %s/%s", a.Metadata.Namespace, a.Metadata.Name)
 		}
 		if err == nil {
 			c.application = a
-			c.remember(raw)
-			return ""
+			c.remember(a, demands)
+			return
 		}
 		err = &loaded.ReadError{What: "Application " + namespace + "/" + name, Why: "the API server's answer is not that Application", Err: err}
 	}
 	c.unreadable(err)
-	return c.applicationFromMemory(err)
+	c.applicationFromMemory(l, err)
+	c.alsoRendered(demands)
 }
 
 // isMissing: the API server says that it has no such object, not that it does not know the kind.
@@ -250,18 +271,16 @@ func isMissing(err error, name string) bool {
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name
 }
 
-// applicationFromMemory makes do with what was last read of the Application. What was released then was released; what has been
-// since counts as new, and that errs on the side of holding.
-func (c *call) applicationFromMemory(why error) (unknown string) {
-	raw, err := c.recall()
-	if err == nil {
-		c.application, err = ReadApplication(raw)
+// applicationFromMemory makes do with what was last read of the Application. What was released then was released, and counts as that
+// where every render since has had it; what came later counts as new, and its cluster is doubted. All of that errs on the side of holding.
+func (c *call) applicationFromMemory(l *live, why error) {
+	var err error
+	if c.application, l.since, err = c.recall(); err != nil {
+		l.pastUnknown = fmt.Sprintf("the Application is not known (%v), and what an earlier revision had and this one has not is not kept", why)
+		return
 	}
-	if err != nil {
-		return fmt.Sprintf("the Application is not known (%v), and what an earlier revision had and this one has not is not kept", why)
-	}
+	l.remembered = true
 	c.warn("the Application cannot be read, so that what was last read of it counts")
-	return ""
 }
 
 // unreadable tells people all there is to know about what could not be read.

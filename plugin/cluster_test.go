@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -387,8 +388,150 @@ func TestNobodyElseCanMakeUsRemember(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &call{Request: r}
-	if _, err := c.memory(); err == nil {
+	if _, err := c.memoryFolder(); err == nil {
 		t.Error("a folder that others can write to is taken")
+	}
+}
+
+// Its author may write whatever Kubernetes takes.
+func TestNoApplicationIsUnreadableByItsAuthor(t *testing.T) {
+	answers := healthy(granting, false)
+	a := newAPI(t, answers)
+	r := sidecar(t, a, reporting)
+	plan(t, r)
+	moved := strings.Replace(applicationObject("https://eu.example.com", false), `"name": "web"`, `"annotations": {"x": "a\u007fb \u0080 \ufffe \ud800 `+"\x7f"+`"}, "name": "web"`, 1)
+	answers[applicationPath] = body(moved)
+	out := plan(t, r)
+	if !out.Held || !strings.Contains(out.WaitingFor(), "https://eu.example.com is not Argo CD's own cluster") {
+		t.Errorf("held %v, %q: %s", out.Held, out.Warnings, out.WaitingFor())
+	}
+}
+
+// What is remembered may be old in every respect.
+func TestWhatIsRememberedLetsNothingNewOut(t *testing.T) {
+	forbidden := status(403, "Forbidden", "")
+	t.Run("the remembered cluster may be another one by now", func(t *testing.T) {
+		answers := healthy(granting, false)
+		r := sidecar(t, newAPI(t, answers), reporting)
+		plan(t, r)
+		answers[applicationPath] = forbidden
+		if out := plan(t, r); !out.Held || !strings.Contains(out.WaitingFor(), "may deploy to another cluster by now") {
+			t.Errorf("held %v: %s", out.Held, out.WaitingFor())
+		}
+	})
+	t.Run("unless the configuration says which one it is", func(t *testing.T) {
+		answers := healthy(granting, false)
+		r := sidecar(t, newAPI(t, answers), reporting+"clusters: [{name: here, applications: ['*'], inCluster: true}]\n")
+		plan(t, r)
+		answers[applicationPath] = forbidden
+		if out := plan(t, r); out.Held {
+			t.Errorf("held: %s", out.WaitingFor())
+		}
+	})
+	for name, between := range map[string]string{
+		"a render without any demand": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
+		"a render with another one":   strings.ReplaceAll(demanding, "serviceAccountName: web", "serviceAccountName: other"),
+	} {
+		for _, unread := range []bool{false, true} {
+			t.Run(fmt.Sprintf("a demand that %s has not had is new again, unread %v", name, unread), func(t *testing.T) {
+				answers := healthy(granting, true)
+				r := sidecar(t, newAPI(t, answers), reporting)
+				file := filepath.Join(r.Path, "a.yaml")
+				render := func(text string) *Outcome {
+					t.Helper()
+					if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					return plan(t, r)
+				}
+				render(demanding)
+				answers[podsPath] = forbidden
+				if unread {
+					answers[applicationPath] = forbidden
+				}
+				if !unread || strings.Contains(between, "ConfigMap") {
+					render(between)
+				} else {
+					render(demanding)
+					render(between)
+				}
+				answers[applicationPath] = forbidden
+				if out := render(demanding); !out.Held || !out.Demands[0].New {
+					t.Errorf("held %v, new %v", out.Held, out.Demands[0].New)
+				}
+			})
+		}
+	}
+}
+
+func TestWhatIsRememberedIsThisApplicationAndAFile(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, file string){
+		"a symlink": func(t *testing.T, file string) {
+			if err := os.Rename(file, file+".real"); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(file+".real", file); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a FIFO": func(t *testing.T, file string) {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Mkfifo(file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"another Application": func(t *testing.T, file string) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(strings.Replace(string(text), `"name":"web"`, `"name":"other"`, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"half of it": func(t *testing.T, file string) {
+			if err := os.Truncate(file, 100); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := healthy(granting, true)
+			r := sidecar(t, newAPI(t, answers), reporting)
+			plan(t, r)
+			files, err := filepath.Glob(filepath.Join(r.Getenv("TMPDIR"), "grantfirst-*", "application-*.json"))
+			if err != nil || len(files) != 1 {
+				t.Fatal(files, err)
+			}
+			spoil(t, files[0])
+			for _, path := range []string{applicationPath, podsPath} {
+				answers[path] = status(403, "Forbidden", "")
+			}
+			if out := plan(t, r); !out.Held {
+				t.Error("taken")
+			}
+		})
+	}
+}
+
+// A credential plugin that hangs does not end with its context.
+func TestNothingOutlastsTheDeadline(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	r := sidecarAt(t, server.URL, reporting)
+	kubeconfig := r.Getenv("KUBECONFIG")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}]\n"+
+		"users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ['4'], interactiveMode: Never}}}]\n"+
+		"contexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n", server.URL)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.Timeout = 200 * time.Millisecond
+	// Waited for, the plugin would give no credentials, and that would be the reason.
+	if out := plan(t, r); !out.Held || !strings.Contains(out.WaitingFor(), "did not answer in time") {
+		t.Errorf("held %v: %s", out.Held, out.WaitingFor())
 	}
 }
 
@@ -553,10 +696,13 @@ func TestTheDeadlineIsBeforeArgoCDs(t *testing.T) {
 // A snapshot stands for the cluster: the same bytes come out. Nothing that could be a secret is in it.
 func TestASnapshotGivesTheSameBytes(t *testing.T) {
 	for name, answers := range map[string]map[string]http.HandlerFunc{
-		"held":           healthy(refusing, false),
-		"released":       healthy(granting, true),
-		"held, a past":   healthy(refusing, true),
-		"pods forbidden": {podsPath: status(403, "Forbidden", ""), configMapsPath: list("ConfigMapList"), applicationPath: body(applicationObject(ownDestination, false))},
+		"held":         healthy(refusing, false),
+		"released":     healthy(granting, true),
+		"held, a past": healthy(refusing, true),
+		"an empty namespace": {podsPath: list("PodList"), configMapsPath: list("ConfigMapList", `{"metadata": {"name": "kube-root-ca.crt", "namespace": "signer"}, "data": {"ca.crt": "x"}}`),
+			applicationPath: body(applicationObject(ownDestination, false))},
+		"another cluster": {applicationPath: body(applicationObject("https://eu.example.com", false))},
+		"pods forbidden":  {podsPath: status(403, "Forbidden", ""), configMapsPath: list("ConfigMapList"), applicationPath: body(applicationObject(ownDestination, false))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answers["/version"] = body(`{"gitVersion": "v1.37.2"}`)
@@ -576,7 +722,7 @@ func TestASnapshotGivesTheSameBytes(t *testing.T) {
 				t.Errorf("a secret is in it:\n%s", stream)
 			}
 			for _, needed := range []string{"takenAt: \"2026-11-29T10:00:00Z\"", "kubeVersion: v1.37.2", "- v1/Pod"} {
-				if !strings.Contains(string(stream), needed) {
+				if name != "another cluster" && !strings.Contains(string(stream), needed) {
 					t.Errorf("%q is not in it (warnings %q):\n%s", needed, warnings, stream)
 				}
 			}
@@ -634,5 +780,30 @@ func TestAMistakeInTheFlagsIsSaid(t *testing.T) {
 				t.Errorf("%v, want %q", err, test.err)
 			}
 		})
+	}
+}
+
+// The sidecar that cannot read the Application is where a snapshot is needed most.
+func TestASnapshotWithoutTheApplicationGivesTheSameBytes(t *testing.T) {
+	answers := healthy(granting, true)
+	answers[applicationPath] = status(403, "Forbidden", "")
+	r := sidecar(t, newAPI(t, answers), reporting)
+	want, err := plan(t, r).Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, _, err := r.Snapshot(context.Background())
+	if err != nil || !strings.Contains(string(stream), "applicationUnknown: ") {
+		t.Fatalf("%v\n%s", err, stream)
+	}
+	file := filepath.Join(t.TempDir(), "snapshot.yaml")
+	if err := os.WriteFile(file, stream, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	offline := *r
+	offline.Live = []string{file}
+	got, err := plan(t, &offline).Bytes()
+	if err != nil || string(got) != string(want) {
+		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 	}
 }

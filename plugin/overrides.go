@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +50,7 @@ func (c *call) overridesObject(ctx context.Context, from *loaded.Cluster) *corev
 	if err == nil {
 		err = json.Unmarshal(raw, &cm)
 	}
-	if err == nil && (cm.Kind != "ConfigMap" || cm.Name != OverridesName) {
+	if err == nil && (cm.Kind != "ConfigMap" || cm.Name != OverridesName || cm.Namespace != namespace) {
 		err = errors.New("the answer is another object")
 	}
 	if err != nil {
@@ -71,7 +72,11 @@ func (c *call) inForce(cm *corev1.ConfigMap, at time.Time) []hold.Override {
 	}
 	where := fmt.Sprintf("ConfigMap %s/%s, key %s", cm.Namespace, cm.Name, c.app)
 	var all []Override
-	if err := yaml.UnmarshalStrict([]byte(text), &all); err != nil {
+	err := yaml.UnmarshalStrict([]byte(text), &all)
+	if err == nil && strings.Contains("\n"+strings.TrimPrefix(text, "---\n"), "\n---") {
+		err = errors.New("it has a second document")
+	}
+	if err != nil {
 		c.warn("%s: %v: nothing of it counts; write a list of {until, reason}", where, err)
 		return nil
 	}
@@ -85,7 +90,7 @@ func (c *call) inForce(cm *corev1.ConfigMap, at time.Time) []hold.Override {
 		switch {
 		case err != nil:
 			c.warn("%s: entry %d does not count: until: %v", where, i+1, err)
-		case o.Reason == "":
+		case strings.TrimSpace(o.Reason) == "":
 			c.warn("%s: entry %d does not count: give a reason", where, i+1)
 		case at.Before(until):
 			out = append(out, hold.Override{SignerName: o.SignerName, Namespace: o.Namespace, ServiceAccount: o.ServiceAccount, Reason: o.Reason, Until: o.Until})

@@ -102,6 +102,8 @@ type call struct {
 	// applicationName is set where the Application was asked for by its name, and came from the cluster.
 	applicationName string
 	own             *loaded.Cluster
+	// onlyReads: this is no render, so that nothing is remembered of it.
+	onlyReads bool
 	// problem is what a person must end in the Application.
 	problem error
 
@@ -131,6 +133,7 @@ func (r *Request) Plan(ctx context.Context) (*Outcome, error) {
 		mode = config.Observe
 		c.warn("the Application uses the source hydrator, which commits what is printed here: nothing is held; use the pre-merge check instead")
 	}
+	slices.Sort(c.warnings)
 	out.Warnings = c.warnings
 	if unreadable == nil {
 		unreadable = c.problem
@@ -156,6 +159,7 @@ func (r *Request) Plan(ctx context.Context) (*Outcome, error) {
 		Asking:      live.asking,
 		Overrides:   live.overrides,
 		PastUnknown: live.pastUnknown,
+		Since:       live.since,
 	}
 	if c.application != nil {
 		in.Tracked = c.application.tracked()
@@ -459,6 +463,9 @@ func (c *call) read(ctx context.Context, demands []demand.Demand) (*live, error)
 	case c.snapshot != nil:
 		return c.fromFiles(ctx, demands)
 	case len(demands) == 0:
+		if c.isSidecar() {
+			c.alsoRendered(nil)
+		}
 		return &live{}, nil
 	}
 	return c.fromCluster(ctx, demands), nil
@@ -466,6 +473,9 @@ func (c *call) read(ctx context.Context, demands []demand.Demand) (*live, error)
 
 func (c *call) fromFiles(ctx context.Context, demands []demand.Demand) (*live, error) {
 	l := &live{evidence: map[*config.Signer]policy.Evidence{}}
+	if c.snapshot.About != nil {
+		l.pastUnknown = c.snapshot.About.ApplicationUnknown
+	}
 	var err error
 	if l.asking, err = c.snapshot.Asking(); err != nil {
 		return nil, fmt.Errorf("live objects: %w", err)

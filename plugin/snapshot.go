@@ -20,7 +20,7 @@ import (
 // of YAML documents that Request.Live and Request.Application take. There are no Secrets in it, and of pods and ConfigMaps no more than is
 // looked at. What cannot be read is written down as such, since it decides as well. Warnings are for people, one line each.
 func (r *Request) Snapshot(ctx context.Context) (stream []byte, warnings []string, err error) {
-	c := &call{Request: r, at: -1}
+	c := &call{Request: r, at: -1, onlyReads: true}
 	if len(r.Live) > 0 {
 		return nil, nil, errors.New("a snapshot is taken of a cluster: give no --live")
 	}
@@ -41,18 +41,21 @@ func (r *Request) Snapshot(ctx context.Context) (stream []byte, warnings []strin
 	}
 	ctx, cancel := context.WithDeadline(ctx, c.deadline(time.Now()))
 	defer cancel()
+	l := &live{}
 	if c.asksForApplication() {
-		if unknown := c.readApplication(ctx, own); unknown != "" {
-			return nil, nil, errors.New(unknown)
+		c.readApplication(ctx, l, own, nil)
+		if l.remembered {
+			// What is remembered is this pod's alone: a snapshot shows what can be read.
+			c.application, l.pastUnknown = nil, "the Application cannot be read"
 		}
 	}
 	from := own
+	var nowhere error
 	if c.hasDestination() {
-		if from, err = c.destination(own, c.placement()); err != nil {
-			return nil, nil, err
-		}
+		from, nowhere = c.destination(own, c.placement())
 	}
-	documents := c.documents(ctx, own, from)
+	documents := c.documents(ctx, own, from, nowhere)
+	documents[0].(*loaded.About).ApplicationUnknown = l.pastUnknown
 	var out bytes.Buffer
 	for i, d := range documents {
 		text, err := yaml.Marshal(d)
@@ -67,7 +70,8 @@ func (r *Request) Snapshot(ctx context.Context) (stream []byte, warnings []strin
 	return out.Bytes(), c.warnings, nil
 }
 
-func (c *call) documents(ctx context.Context, own, from *loaded.Cluster) []any {
+// documents reads what a decision depends on; nowhere says why no cluster is known to read the signers from.
+func (c *call) documents(ctx context.Context, own, from *loaded.Cluster, nowhere error) []any {
 	about := &loaded.About{APIVersion: loaded.AboutAPIVersion, Kind: loaded.AboutKind}
 	signers := make([]*config.Signer, len(c.config.Signers))
 	objects := make([]*loaded.Objects, len(signers))
@@ -76,17 +80,25 @@ func (c *call) documents(ctx context.Context, own, from *loaded.Cluster) []any {
 	var wait sync.WaitGroup
 	for i := range signers {
 		signers[i] = &c.config.Signers[i]
-		wait.Go(func() { objects[i], errs[i] = from.Objects(ctx, signers[i]) })
+		if errs[i] = nowhere; nowhere == nil {
+			wait.Go(func() { objects[i], errs[i] = from.Objects(ctx, signers[i]) })
+		}
 	}
 	wait.Go(func() { overrides = c.overridesObject(ctx, own) })
 	wait.Go(func() {
+		if nowhere != nil {
+			return
+		}
 		var err error
 		if about.KubeVersion, about.APIVersions, err = from.Versions(ctx); err != nil {
 			c.unreadable(err)
 		}
 	})
 	wait.Wait()
-	about.TakenAt = metav1.Time{Time: from.At()}
+	about.TakenAt = metav1.Time{Time: own.At()}
+	if nowhere == nil {
+		about.TakenAt = metav1.Time{Time: from.At()}
+	}
 
 	documents := []any{about}
 	seen := map[string]bool{}

@@ -40,13 +40,14 @@ type base struct {
 
 	current     *manifest.Stream
 	destination string
-	// demands of the released render, by demandKey; nil until they are asked for, empty where they cannot be had. unknown then says why.
+	// demands of the released render, by DemandKey; nil until they are asked for, empty where they cannot be had. unknown then says why.
 	demands map[string]bool
 	unknown string
+	since   map[string]bool
 }
 
 func newBase(in Input) base {
-	b := base{key: noRelease, entries: in.Past, at: len(in.Past), current: in.Stream, destination: in.Namespace, unknown: in.PastUnknown}
+	b := base{key: noRelease, entries: in.Past, at: len(in.Past), current: in.Stream, destination: in.Namespace, unknown: in.PastUnknown, since: in.Since}
 	for _, source := range []string{in.Source, in.OtherSource} {
 		// Of two markers, one of each name, that of the name proper knows more: the other was made without the Application.
 		if prefix := markerPrefix(in.Application, source); b.fromMarker(in.Tracked, prefix) {
@@ -88,7 +89,10 @@ func (b *base) isNew(d *demand.Demand) (isNew bool, because string) {
 	if b.demands == nil {
 		b.load()
 	}
-	return !b.demands[demandKey(d)], b.unknown
+	if key := DemandKey(d); b.demands[key] && b.since != nil && !b.since[key] {
+		return true, "the Application cannot be read, and a render since it last could be did not have this"
+	}
+	return !b.demands[DemandKey(d)], b.unknown
 }
 
 func (b *base) load() {
@@ -114,12 +118,12 @@ func (b *base) load() {
 		return
 	}
 	for i := range found {
-		b.demands[demandKey(&found[i])] = true
+		b.demands[DemandKey(&found[i])] = true
 	}
 }
 
-// demandKey is the identity of a demand, wherever it was found.
-func demandKey(d *demand.Demand) string {
+// DemandKey is the identity of a demand, wherever it was found.
+func DemandKey(d *demand.Demand) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%q %q %q %q %d", d.SignerName, d.Namespace, d.ServiceAccount, d.KeyType, d.MaxExpirationSeconds)
 	for _, k := range slices.Sorted(maps.Keys(d.UserAnnotations)) {

@@ -40,6 +40,9 @@ type Input struct {
 	// where that is no matter of course.
 	Past        []Entry
 	PastUnknown string
+	// Since, where it is not nil, has by DemandKey what every render since Past was known has had. Past is then an old one, and what is not
+	// in Since counts as new even if that had it.
+	Since map[string]bool
 	// Tracked is the Application's status.resources.
 	Tracked []Resource
 	// Sources is the number of sources of the Application; with several, Tracked has the objects of all of them.

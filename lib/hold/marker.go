@@ -205,11 +205,11 @@ func (p *Plan) holdSpec(waiting []*Demand) HoldSpec {
 func (p *Plan) digest(waiting []*Demand) string {
 	keys := make([]string, 0, len(waiting))
 	for _, d := range waiting {
-		keys = append(keys, demandKey(&d.Demand))
+		keys = append(keys, DemandKey(&d.Demand))
 	}
 	for _, r := range p.Removals {
 		// Not the pod: its successors ask for the same.
-		keys = append(keys, "removal "+demandKey(&r.Asker.Demand))
+		keys = append(keys, "removal "+DemandKey(&r.Asker.Demand))
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)

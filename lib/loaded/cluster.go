@@ -155,7 +155,10 @@ func (c *Cluster) once(what string, read func() ([]runtime.Object, error)) ([]ru
 // to be asked later (429, or 5xx with Retry-After) is asked again for as long as the context lasts: both is client-go's doing.
 func (c *Cluster) pages(ctx context.Context, what string, page pager.ListPageFunc) ([]runtime.Object, error) {
 	ctx, last := withAttempt(ctx)
-	list, _, err := pager.New(page).List(ctx, metav1.ListOptions{})
+	list, err := within(ctx, func() (runtime.Object, error) {
+		list, _, err := pager.New(page).List(ctx, metav1.ListOptions{})
+		return list, err
+	})
 	if err != nil {
 		return nil, last.readError(what, err)
 	}
@@ -169,11 +172,32 @@ func (c *Cluster) pages(ctx context.Context, what string, page pager.ListPageFun
 // Get gives the JSON of what the API server has at a path. The error is a *ReadError about what.
 func (c *Cluster) Get(ctx context.Context, what, path string) ([]byte, error) {
 	ctx, last := withAttempt(ctx)
-	raw, err := rawJSON(ctx, c.client.Get().AbsPath(path))
+	raw, err := within(ctx, func() ([]byte, error) { return rawJSON(ctx, c.client.Get().AbsPath(path)) })
 	if err != nil {
 		return nil, last.readError(what, err)
 	}
 	return raw, nil
+}
+
+// within leaves a read alone when its time is over. Not all of client-go ends with its context: a credential plugin that hangs does not,
+// nor does the decoding of an endless answer.
+func within[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := read()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
 }
 
 // rawJSON gives the body of an answer. Asked for its error first, the result reads the API server's own words out of it.
@@ -233,6 +257,7 @@ func (c *clock) wrap(next http.RoundTripper) http.RoundTripper {
 		if err != nil {
 			return nil, err
 		}
+		response.Body = &limited{ReadCloser: response.Body, left: maxAnswer}
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 			c.mutex.Lock()
 			if c.first.IsZero() || date.Before(c.first) {
@@ -242,6 +267,24 @@ func (c *clock) wrap(next http.RoundTripper) http.RoundTripper {
 		}
 		return response, nil
 	})
+}
+
+// maxAnswer is the longest answer that is read, in bytes: a page of 500 pods has some 10 MB, and the sidecar's memory has an end.
+const maxAnswer = 128 << 20
+
+// limited is a body with an end.
+type limited struct {
+	io.ReadCloser
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	}
+	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left)])
+	l.left -= int64(n)
+	return n, err
 }
 
 // attempt is how the last try of a read went. client-go tries again what an API server asks it to, and connections that break, and when

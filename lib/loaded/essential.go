@@ -41,6 +41,13 @@ func Essential(s *config.Signer, o *Objects) *Objects {
 	if o.Resources != nil {
 		out.Resources = []map[string]any{}
 	}
+	if len(out.Pods) == 0 && len(out.ConfigMaps) == 0 && len(o.ConfigMaps) > 0 {
+		// That the namespace is there, and has nothing of the signer, is evidence as well.
+		other := o.ConfigMaps[0]
+		out.ConfigMaps = append(out.ConfigMaps, corev1.ConfigMap{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: other.Name, Namespace: other.Namespace},
+		})
+	}
 	for _, object := range o.Resources {
 		object = maps.Clone(object)
 		if meta, ok := object["metadata"].(map[string]any); ok {

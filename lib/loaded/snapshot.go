@@ -53,6 +53,8 @@ type About struct {
 	APIVersions []string `json:"apiVersions,omitempty"`
 	// Problems are the signers whose objects could not be read.
 	Problems []Unread `json:"problems,omitempty"`
+	// ApplicationUnknown says why nothing is known of the Application's earlier syncs, where that is no matter of course.
+	ApplicationUnknown string `json:"applicationUnknown,omitempty"`
 }
 
 // Unread says why the objects of a signer could not be read.
