@@ -138,6 +138,10 @@ func eachGoField(goType reflect.Type, path string, visit func(path, kind string)
 	case reflect.Slice:
 		visit(path, "array")
 		eachGoField(goType.Elem(), path+"[]", visit)
+	case reflect.Map:
+		visit(path, "object")
+	case reflect.Int64:
+		visit(path, "integer")
 	default:
 		visit(path, goType.Kind().String())
 	}

@@ -98,16 +98,19 @@ type HoldSpec struct {
 
 // HoldDemand is one demand that waits.
 type HoldDemand struct {
-	SignerName     string        `json:"signerName"`
-	Namespace      string        `json:"namespace"`
-	ServiceAccount string        `json:"serviceAccount"`
-	KeyType        string        `json:"keyType"`
-	Object         string        `json:"object"`
-	Volume         string        `json:"volume"`
-	Reason         string        `json:"reason,omitempty"`
-	Message        string        `json:"message"`
-	WantedRevision string        `json:"wantedRevision,omitempty"`
-	Replicas       []HoldReplica `json:"replicas,omitempty"`
+	SignerName     string `json:"signerName"`
+	Namespace      string `json:"namespace"`
+	ServiceAccount string `json:"serviceAccount"`
+	KeyType        string `json:"keyType"`
+	// MaxExpirationSeconds and UserAnnotations are what policies may decide by as well.
+	MaxExpirationSeconds int64             `json:"maxExpirationSeconds"`
+	UserAnnotations      map[string]string `json:"userAnnotations,omitempty"`
+	Object               string            `json:"object"`
+	Volume               string            `json:"volume"`
+	Reason               string            `json:"reason,omitempty"`
+	Message              string            `json:"message"`
+	WantedRevision       string            `json:"wantedRevision,omitempty"`
+	Replicas             []HoldReplica     `json:"replicas,omitempty"`
 }
 
 // HoldReplica is what one replica of the signer has loaded.
@@ -178,6 +181,7 @@ func (p *Plan) holdSpec(waiting []*Demand) HoldSpec {
 		}
 		h := HoldDemand{
 			SignerName: d.SignerName, Namespace: d.Namespace, ServiceAccount: d.ServiceAccount, KeyType: d.KeyType,
+			MaxExpirationSeconds: d.MaxExpirationSeconds, UserAnnotations: d.UserAnnotations,
 			Object: d.Object.String(), Volume: d.Volume, Reason: d.Reason, Message: d.Message, WantedRevision: d.Wanted,
 		}
 		for _, r := range d.Replicas[:min(len(d.Replicas), maxMarkerReplicas)] {
@@ -189,6 +193,7 @@ func (p *Plan) holdSpec(waiting []*Demand) HoldSpec {
 		if d := &r.Asker.Demand; len(spec.Demands) < maxMarkerDemands {
 			spec.Demands = append(spec.Demands, HoldDemand{
 				SignerName: d.SignerName, Namespace: d.Namespace, ServiceAccount: d.ServiceAccount, KeyType: d.KeyType,
+				MaxExpirationSeconds: d.MaxExpirationSeconds, UserAnnotations: d.UserAnnotations,
 				Object: "Pod " + r.Asker.Pod, Volume: d.Volume, Message: r.Message,
 			})
 		}
