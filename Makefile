@@ -7,7 +7,7 @@ FUZZTIME ?= 60s
 # The same line stands in the Dockerfile (a test compares them). The version is passed in, so a source archive gives the same binary as a clone.
 GO_BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 
-.PHONY: help test build fuzz bench image-root cluster test-cluster race
+.PHONY: help test build fuzz bench image-root cluster test-cluster race e2e
 
 help: ## Show this list (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,3 +44,8 @@ test-cluster: ## Run the tests that need a real Kubernetes, on one of their own
 
 race: ## Try the race between a grant and its switch 200 times on a real Kubernetes (SEED and TRIES change that)
 	$(CLUSTER) run -in ../../.. -- env GRANTFIRST_RACE_TRIES=$(or $(TRIES),200) GRANTFIRST_RACE_SEED=$(SEED) go test -count=1 -timeout 60m -run Race -v ./examples/race
+
+# In a network of its own, because Argo CD listens on all addresses; so everything is built and fetched before.
+e2e: ## Replay the outage in a real Argo CD on a real Kubernetes (needs redis-server; the first build takes half an hour)
+	$(CLUSTER) build
+	go run ./examples/outage/argocd/cmd/argocd run sh -c 'cd examples/outage/kubernetes && exec go run ./cmd/cluster run -in ../../.. -- go test -count=1 -v -timeout 30m ./examples/outage/e2e'
