@@ -217,7 +217,7 @@ func TestWithTheShippedRightsThePluginDecidesAndCanDoNothingElse(t *testing.T) {
 			delete(want, missing.namespace)
 			i.awaitRights(rights, want)
 			out := i.generate(environment("fresh"))
-			if out.held == "" || !strings.Contains(out.stderr, missing.what) || !strings.Contains(out.stderr, "forbidden") || !strings.Contains(out.stdout, missing.held) {
+			if out.held == "" || !strings.Contains(out.stderr, missing.what) || !strings.Contains(out.stderr, "forbidden") || !strings.Contains(out.held, missing.held) {
 				t.Errorf("held: %s\n%s", out.held, out.stderr)
 			}
 			i.shipRights()
