@@ -134,10 +134,7 @@ func (c *call) findApplication(ctx context.Context) error {
 	case !errors.Is(err, fs.ErrNotExist) || slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(c.Application)):
 		return err
 	}
-	namespace, name, ok := strings.Cut(strings.Replace(c.Application, "_", "/", 1), "/")
-	if !ok {
-		namespace, name = c.controlPlane(), c.Application
-	}
+	namespace, name := c.namespaced(c.Application)
 	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return fmt.Errorf("%q is neither a file nor the name of an Application: write NAME or NAMESPACE/NAME", c.Application)
 	}
@@ -157,7 +154,7 @@ func (c *call) findApplication(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithDeadline(ctx, c.deadline(time.Now()))
 	defer cancel()
-	raw, err := own.Get(ctx, "Application "+namespace+"/"+name, fmt.Sprintf(pathOfApplications, namespace, name))
+	raw, err := getApplication(ctx, own, namespace, name)
 	if err != nil {
 		return err
 	}

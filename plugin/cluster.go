@@ -235,16 +235,25 @@ func (c *call) locate(l *live) {
 	}
 }
 
-const pathOfApplications = "/apis/argoproj.io/v1alpha1/namespaces/%s/applications/%s"
+// namespaced splits the name of an Application as people or Argo CD write it: NAME, NAMESPACE/NAME or NAMESPACE_NAME.
+func (c *call) namespaced(application string) (namespace, name string) {
+	namespace, name, elsewhere := strings.Cut(strings.Replace(application, "_", "/", 1), "/")
+	if !elsewhere {
+		return c.controlPlane(), application
+	}
+	return namespace, name
+}
+
+// getApplication gives the JSON of an Application. The error is a *loaded.ReadError.
+func getApplication(ctx context.Context, from *loaded.Cluster, namespace, name string) ([]byte, error) {
+	return from.Get(ctx, "Application "+namespace+"/"+name, "/apis/argoproj.io/v1alpha1/namespaces/"+namespace+"/applications/"+name)
+}
 
 // readApplication gets the Application that Argo CD asks about. One that is not there is known to have no past: Argo CD renders
 // Applications before they are made, too.
 func (c *call) readApplication(ctx context.Context, l *live, from *loaded.Cluster, demands []demand.Demand) {
-	namespace, name, elsewhere := strings.Cut(c.app, "_")
-	if !elsewhere {
-		namespace, name = c.controlPlane(), c.app
-	}
-	raw, err := from.Get(ctx, "Application "+namespace+"/"+name, fmt.Sprintf(pathOfApplications, namespace, name))
+	namespace, name := c.namespaced(c.app)
+	raw, err := getApplication(ctx, from, namespace, name)
 	if isMissing(err, name) {
 		return
 	}

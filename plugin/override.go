@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,10 +53,7 @@ func (r *Request) changeOverrides(ctx context.Context, application string, chang
 	if err := c.readConfig(); err != nil {
 		return err
 	}
-	namespace, name, ok := strings.Cut(strings.Replace(application, "_", "/", 1), "/")
-	if !ok {
-		namespace, name = c.controlPlane(), application
-	}
+	namespace, name := c.namespaced(application)
 	a := &Application{}
 	a.Metadata.Namespace, a.Metadata.Name = namespace, name
 	c.app = a.instanceName(c.controlPlane())
@@ -68,7 +64,7 @@ func (r *Request) changeOverrides(ctx context.Context, application string, chang
 		return err
 	}
 	// That it exists is asked for first: a misspelt name would let nothing go, and its time is the API server's.
-	if _, err := own.Get(ctx, "Application "+namespace+"/"+name, fmt.Sprintf(pathOfApplications, namespace, name)); err != nil {
+	if _, err := getApplication(ctx, own, namespace, name); err != nil {
 		return err
 	}
 	settings, err := c.ownSettings()

@@ -89,10 +89,11 @@ func (b *base) isNew(d *demand.Demand) (isNew bool, because string) {
 	if b.demands == nil {
 		b.load()
 	}
-	if key := DemandKey(d); b.demands[key] && b.since != nil && !b.since[key] {
+	key := DemandKey(d)
+	if b.demands[key] && b.since != nil && !b.since[key] {
 		return true, "the Application cannot be read, and a render since it last could be did not have this"
 	}
-	return !b.demands[DemandKey(d)], b.unknown
+	return !b.demands[key], b.unknown
 }
 
 func (b *base) load() {
