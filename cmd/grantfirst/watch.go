@@ -16,6 +16,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/urfave/cli/v2"
 	"k8s.io/client-go/dynamic"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -53,7 +56,7 @@ Examples:
 			&cli.StringSliceFlag{Name: "applications-in", Usage: "`NAMESPACE` with Applications to look after, * for all; may be repeated (default: Argo CD's)"},
 			&cli.StringFlag{Name: "selector", Usage: "look after Applications with these `LABELS` only"},
 			&cli.IntFlag{Name: "max-in-flight", Value: 10, Usage: "how `MANY` releases are begun at a time"},
-			&cli.StringFlag{Name: "listen", Value: ":8080", Usage: "`ADDRESS` for /healthz and /readyz; empty for none"},
+			&cli.StringFlag{Name: "listen", Value: ":8080", Usage: "`ADDRESS` for /healthz, /readyz and /metrics; empty for none"},
 			&cli.StringFlag{Name: "identity", EnvVars: []string{"POD_NAME"}, Usage: "`NAME` of this one among several (default: the host's name)"},
 		},
 		Action: func(c *cli.Context) error {
@@ -66,7 +69,7 @@ Examples:
 				return err
 			}
 			h := &health{}
-			if err := h.listen(ctx, c.String("listen"), log); err != nil {
+			if err := h.listen(ctx, c.String("listen"), w, log); err != nil {
 				return err
 			}
 			log.Info("starting", "version", versionOf(), "namespace", w.Namespace, "applicationsIn", w.Namespaces, "maxInFlight", w.MaxInFlight)
@@ -185,7 +188,7 @@ type health struct {
 	leading atomic.Pointer[release.Watcher]
 }
 
-func (h *health) listen(ctx context.Context, address string, log *slog.Logger) error {
+func (h *health) listen(ctx context.Context, address string, w *release.Watcher, log *slog.Logger) error {
 	if address == "" {
 		return nil
 	}
@@ -200,6 +203,15 @@ func (h *health) listen(ctx context.Context, address string, log *slog.Logger) e
 			http.Error(w, "not everything has been read yet", http.StatusServiceUnavailable)
 		}
 	})
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(w, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "grantfirst_leading", Help: "1 where this watcher leads. The others have no metrics of holds and signers."}, func() float64 {
+			if h.leading.Load() != nil {
+				return 1
+			}
+			return 0
+		}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		<-ctx.Done()

@@ -69,6 +69,8 @@ type Past struct {
 	History int64
 	Held    string
 
+	// Loaded is since when every grant is loaded; zero where one is not.
+	Loaded time.Time
 	// Begun is when the release began, Refreshed when it refreshed last, and Refreshes how often. Cleared: the annotation was removed
 	// since, so that the next refresh is a change.
 	Begun, Refreshed time.Time
@@ -81,6 +83,9 @@ type Past struct {
 	Forgotten bool
 	// Fresh is since when comparisons no longer render the marker. The half of regenerating is over then.
 	Fresh time.Time
+	// Closed: sync windows kept Argo CD from syncing at the last look; Opened is when they let it again.
+	Closed bool
+	Opened time.Time
 	// Started: the one sync that a hold may have from us was started. Full: a full sync on fresh manifests was seen to succeed.
 	Started, Full bool
 	// Stands is since when an operation stands that nobody begins; Woken counts what was done about it.
@@ -243,9 +248,13 @@ func (d *decision) decide() {
 		d.InFlight = !d.past.Begun.IsZero() && d.past.Ended == ""
 		return
 	}
-	if d.hold.Loaded == Yes {
-		d.past.WasLoaded = true
+	switch {
+	case d.hold.Loaded != Yes:
+		d.past.Loaded = time.Time{}
+	case d.past.Loaded.IsZero():
+		d.past.Loaded = d.now
 	}
+	d.past.WasLoaded = d.past.WasLoaded || d.hold.Loaded == Yes
 	rendered := d.entry != nil && !d.entry.RequiresPruning
 	switch {
 	case !d.compared():
@@ -267,7 +276,7 @@ func (d *decision) decide() {
 
 // blocked: the sync of a fresh Application waits for something that may take long.
 func (d *decision) blocked() bool {
-	return !d.past.Fresh.IsZero() && (d.Windows || d.beforeStep())
+	return !d.past.Fresh.IsZero() && (d.Closed || d.beforeStep())
 }
 
 // notCompared: Argo CD could not generate manifests, so nothing that it lists says anything. A release that has not seen a fresh
@@ -309,7 +318,7 @@ func (d *decision) held() {
 func (d *decision) remember() {
 	p := &d.past
 	if p.Ended != "" || d.hold.Digest != "" && p.Digest != "" && d.hold.Digest != p.Digest {
-		*p = Past{Since: d.now, History: -1}
+		*p = Past{Since: d.now, History: -1, Loaded: p.Loaded}
 	}
 	if d.hold.Digest != "" {
 		p.Digest = d.hold.Digest
@@ -429,7 +438,7 @@ func (d *decision) terminate() {
 // pending wakes Argo CD where an operation stands and nobody begins it. With sync windows it may well have to stand.
 func (d *decision) pending() {
 	p := &d.past
-	if d.Operation == nil || d.Status.OperationState.running() || d.manual() || d.Windows {
+	if d.Operation == nil || d.Status.OperationState.running() || d.manual() || d.Closed {
 		p.Stands, p.Woken = time.Time{}, 0
 		d.Why = "an operation runs"
 		return
@@ -593,6 +602,9 @@ func (d *decision) start() {
 	if newer || notSynced {
 		ready = p.Fresh.Add(standsNewer)
 	}
+	if opened := p.Opened.Add(standsNewer); opened.After(ready) {
+		ready = opened
+	}
 	switch {
 	case d.Status.Sync.Status == statusSynced && !partial:
 		d.end(AlreadySynced, "nothing is left to sync")
@@ -604,8 +616,13 @@ func (d *decision) start() {
 		d.end(AlreadySynced, "nothing is left to sync but to prune, and that is off")
 	case d.allRequirePruning():
 		d.Why = "everything would be pruned: that is left to Argo CD and to people"
-	case d.automated() && d.Windows:
-		d.Why = "waits for Argo CD to sync, when the sync windows of its project let it"
+	case d.Closed:
+		p.Closed = true
+		d.wait(d.ClosedUntil, "waits for the sync windows of its project to let it sync")
+	case p.Closed:
+		// Argo CD looks by itself only every few minutes, and when it looks it syncs.
+		p.Closed, p.Opened = false, d.now
+		d.do(Toggle, "the sync windows of its project let it sync now")
 	case d.beforeStep():
 		d.Why = "waits for its step in the ApplicationSet"
 	case p.Started:

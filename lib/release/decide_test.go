@@ -286,7 +286,7 @@ func TestProtocol(t *testing.T) {
 		"after a fresh comparison nothing is refreshed any more": func(t *testing.T) {
 			w := comparedFresh(t)
 			w.expect(None)
-			w.o.Windows = true
+			w.o.Closed = true
 			for range 100 {
 				w.after(time.Minute)
 				w.expect(None)
@@ -338,11 +338,26 @@ func TestProtocol(t *testing.T) {
 		},
 		"with sync windows an automated Application is left to Argo CD": func(t *testing.T) {
 			w := comparedFresh(t)
-			w.o.Windows = true
+			w.o.Closed = true
 			w.after(time.Hour)
 			if d := w.expect(None); d.InFlight {
 				t.Error("takes a place")
 			}
+		},
+		"when they let it sync again Argo CD is woken, and the sync is started where it still does not": func(t *testing.T) {
+			w := comparedFresh(t)
+			w.o.Closed, w.o.ClosedUntil = true, w.now.Add(time.Hour)
+			if d := w.expect(None); !d.Again.Equal(w.o.ClosedUntil) {
+				t.Errorf("looks again at %s", d.Again)
+			}
+			w.after(time.Hour)
+			w.o.Closed = false
+			w.expect(Toggle)
+			w.annotate("")
+			w.after(9 * time.Second)
+			w.expect(None)
+			w.after(time.Second)
+			w.expect(Sync)
 		},
 		"our own sync is started once": func(t *testing.T) {
 			w := comparedFresh(t)
@@ -740,7 +755,7 @@ func TestProtocol(t *testing.T) {
 		},
 		"a grant that is lost before the sync takes the release back": func(t *testing.T) {
 			w := comparedFresh(t)
-			w.o.Windows = true
+			w.o.Closed = true
 			w.expect(None)
 			w.after(time.Minute)
 			w.hold("sha256:d1", No)
@@ -769,7 +784,7 @@ func TestProtocol(t *testing.T) {
 		},
 		"not while it is only unknown whether the grant is loaded": func(t *testing.T) {
 			w := comparedFresh(t)
-			w.o.Windows = true
+			w.o.Closed = true
 			w.expect(None)
 			w.hold("sha256:d1", Unknown)
 			w.after(time.Minute)

@@ -21,6 +21,12 @@ type Trouble struct {
 	Reason, Message string
 	// After is how long the hold must have lasted for it to be said: what is missing may be on its way.
 	After time.Duration
+	// signer is that of which nobody has the grant.
+	signer *config.Signer
+}
+
+func needs(reason string, after time.Duration, format string, args ...any) *Trouble {
+	return &Trouble{Reason: reason, Message: fmt.Sprintf(format, args...), After: after}
 }
 
 // Reasons of Trouble.
@@ -34,12 +40,24 @@ const (
 	OperationHangs     = "OperationHangs"
 	MarkerRefused      = "MarkerRefused"
 	MarkerLeft         = "MarkerLeft"
+	NeedsSync          = "ManualSync"
+	FailedSync         = "SyncFailed"
+	LostSync           = "SyncLost"
+	// About overrides.
+	Overridden      = "Overridden"
+	OverrideOver    = "OverrideOver"
+	OverrideInvalid = "OverrideInvalid"
+	// Where the grant may be that nobody has.
+	GrantNotSynced   = "GrantNotSynced"
+	GrantInLaterStep = "GrantInLaterStep"
+	GrantInLaterWave = "GrantInLaterWave"
 )
 
 // waiting is what a live marker says that it waits for.
 type waiting struct {
-	digest, application, uid string
-	demands                  []waitingDemand
+	digest, application string
+	created             time.Time
+	demands             []waitingDemand
 }
 
 type waitingDemand struct {
@@ -75,7 +93,7 @@ func readHold(object *unstructured.Unstructured) (*waiting, error) {
 	if err := json.Unmarshal(raw, &spec); err != nil {
 		return nil, fmt.Errorf("hold %s/%s: %w", object.GetNamespace(), object.GetName(), err)
 	}
-	w := &waiting{digest: spec.Digest, application: spec.Application, uid: string(object.GetUID())}
+	w := &waiting{digest: spec.Digest, application: spec.Application, created: object.GetCreationTimestamp().Time}
 	for i := range spec.Demands {
 		d := &spec.Demands[i]
 		of := waitingDemand{
@@ -121,14 +139,14 @@ func judgeOne(d *waitingDemand, c *config.Config, evidenceOf func(*config.Signer
 		if c.UnknownSigner == config.UnknownAllow {
 			return Yes, nil
 		}
-		return No, &Trouble{Reason: UnknownSigner, Message: fmt.Sprintf("signer %s is not in the configuration: add it, or correct the name in the workload", d.SignerName)}
+		return No, needs(UnknownSigner, 0, "signer %s is not in the configuration: add it, or correct the name in the workload", d.SignerName)
 	}
 	if d.pod {
 		return Unknown, nil
 	}
 	e := evidenceOf(s)
 	if e.generation == 0 {
-		return Unknown, &Trouble{EvidenceUnreadable, fmt.Sprintf("what signer %s has loaded cannot be read: check that the watcher may list and watch pods and policy objects there", s.SignerName), time.Minute}
+		return Unknown, needs(EvidenceUnreadable, time.Minute, "what signer %s has loaded cannot be read: check that the watcher may list and watch pods and policy objects there", s.SignerName)
 	}
 	// Unknown holds only what is new. So what no replica refused is new, and what one did may be.
 	v := e.Decide(&d.Demand, true)
@@ -144,11 +162,11 @@ func judgeOne(d *waitingDemand, c *config.Config, evidenceOf func(*config.Signer
 	}
 	switch {
 	case e.Problem != "":
-		return Unknown, &Trouble{EvidenceUnreadable, fmt.Sprintf("what signer %s has loaded cannot be told: %s", s.SignerName, e.Problem), time.Minute}
+		return Unknown, needs(EvidenceUnreadable, time.Minute, "what signer %s has loaded cannot be told: %s", s.SignerName, e.Problem)
 	case len(e.Replicas) == 0:
-		return is, &Trouble{NoReplica, fmt.Sprintf("signer %s: %s", s.SignerName, v.Message), time.Minute}
+		return is, needs(NoReplica, time.Minute, "signer %s: %s", s.SignerName, v.Message)
 	}
-	return is, &Trouble{EvidenceUnreadable, fmt.Sprintf("signer %s: %s", s.SignerName, v.Message), time.Minute}
+	return is, needs(EvidenceUnreadable, time.Minute, "signer %s: %s", s.SignerName, v.Message)
 }
 
 // refusal says what a person may have to do about a demand that is refused.
@@ -156,11 +174,13 @@ func refusal(d *waitingDemand, s *config.Signer, e *evidence, v *policy.Verdict)
 	asks := fmt.Sprintf("ServiceAccount %s/%s asks signer %s", d.Namespace, d.ServiceAccount, d.SignerName)
 	for i := range e.Live {
 		if o := &e.Live[i]; o.Problem != "" {
-			return &Trouble{PolicyBroken, fmt.Sprintf("%s, whose %s cannot be understood: %s: correct it in Git", asks, &o.Object, o.Problem), time.Minute}
+			return needs(PolicyBroken, time.Minute, "%s, whose %s cannot be understood: %s: correct it in Git", asks, &o.Object, o.Problem)
 		}
 	}
 	if e.Live.Granting(&d.Demand) == nil {
-		return &Trouble{NobodyGrants, fmt.Sprintf("%s, and no policy object grants that (%s): add the grant in Git, or sync the Application that has it", asks, v.Message), time.Minute}
+		t := needs(NobodyGrants, time.Minute, "%s, and no policy object grants that (%s): add the grant in Git, or sync the Application that has it", asks, v.Message)
+		t.signer = s
+		return t
 	}
 	for i := range v.Replicas {
 		if v.Replicas[i].Decision == policy.Granted {
@@ -168,10 +188,10 @@ func refusal(d *waitingDemand, s *config.Signer, e *evidence, v *policy.Verdict)
 		}
 		at := slices.IndexFunc(e.Replicas, func(r policy.Replica) bool { return r.Pod == v.Replicas[i].Pod })
 		if r := &e.Replicas[at]; r.Terminating {
-			return &Trouble{ReplicaTerminating, fmt.Sprintf("%s, and %s has not loaded the grant and is still terminating: if its node is dead, delete the pod with --force --grace-period=0", asks, r), 2 * time.Minute}
+			return needs(ReplicaTerminating, 2*time.Minute, "%s, and %s has not loaded the grant and is still terminating: if its node is dead, delete the pod with --force --grace-period=0", asks, r)
 		}
 	}
-	return &Trouble{EvidenceUnreadable, fmt.Sprintf("%s: %s: the grant is there, and the signer has not loaded it", asks, v.Message), 10 * time.Minute}
+	return needs(EvidenceUnreadable, 10*time.Minute, "%s: %s: the grant is there, and the signer has not loaded it", asks, v.Message)
 }
 
 // override is an entry of ConfigMap grantfirst-overrides: an admin lets demands of an Application go for a time (docs/cluster.md). The
@@ -184,11 +204,16 @@ type override struct {
 	ServiceAccount string `json:"serviceAccount"`
 }
 
-func (o *override) fits(d *demand.Demand, now time.Time) bool {
+// inForce says whether it counts, and until when.
+func (o *override) inForce(now time.Time) (until time.Time, is bool) {
 	until, err := time.Parse(time.RFC3339, o.Until)
+	return until, err == nil && strings.TrimSpace(o.Reason) != "" && now.Before(until)
+}
+
+func (o *override) fits(d *demand.Demand, now time.Time) bool {
+	_, is := o.inForce(now)
 	fits := func(want, is string) bool { return want == "" || want == is }
-	return err == nil && o.Reason != "" && now.Before(until) &&
-		fits(o.SignerName, d.SignerName) && fits(o.Namespace, d.Namespace) && fits(o.ServiceAccount, d.ServiceAccount)
+	return is && fits(o.SignerName, d.SignerName) && fits(o.Namespace, d.Namespace) && fits(o.ServiceAccount, d.ServiceAccount)
 }
 
 // readOverrides gives those of an Application; what cannot be understood lets nothing go.
@@ -197,9 +222,25 @@ func readOverrides(object *unstructured.Unstructured, application string) []over
 		return nil
 	}
 	text, _, _ := unstructured.NestedString(object.Object, "data", application)
-	var all []override
-	if yaml.UnmarshalStrict([]byte(text), &all) != nil {
+	all, _ := parseOverrides(text)
+	return all
+}
+
+func parseOverrides(text string) (all []override, err error) {
+	if err := yaml.UnmarshalStrict([]byte(text), &all); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+func readAllOverrides(object *unstructured.Unstructured) map[string][]override {
+	if object == nil {
 		return nil
+	}
+	data, _, _ := unstructured.NestedStringMap(object.Object, "data")
+	all := map[string][]override{}
+	for application, text := range data {
+		all[application], _ = parseOverrides(text)
 	}
 	return all
 }

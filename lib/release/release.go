@@ -28,12 +28,16 @@ type Application struct {
 		UID               string                  `json:"uid"`
 		ResourceVersion   string                  `json:"resourceVersion"`
 		Annotations       map[string]string       `json:"annotations"`
+		Labels            map[string]string       `json:"labels"`
 		DeletionTimestamp *metav1.Time            `json:"deletionTimestamp"`
 		OwnerReferences   []metav1.OwnerReference `json:"ownerReferences"`
 	} `json:"metadata"`
 	Spec struct {
-		Project     string             `json:"project"`
-		Destination config.Destination `json:"destination"`
+		Project     string `json:"project"`
+		Destination struct {
+			config.Destination `json:",inline"`
+			Namespace          string `json:"namespace"`
+		} `json:"destination"`
 		// Sources as they are written, to be copied into an operation.
 		Sources    []any `json:"sources"`
 		SyncPolicy *struct {
@@ -324,6 +328,8 @@ func operation(o *Observed) map[string]any {
 type RollingSync struct {
 	// Status is that of status.applicationStatus: Waiting, Pending, Progressing or Healthy; empty where there is none yet.
 	Status string
+	// Step is the number of its step.
+	Step string
 	// Prune is spec.template's automated.prune, which Argo CD up to v3.2 takes away from the Application.
 	Prune bool
 }
@@ -338,8 +344,9 @@ type Observed struct {
 	*Application
 	// RollingSync is nil for an Application that no ApplicationSet rolls out.
 	RollingSync *RollingSync
-	// Windows: the project has sync windows.
-	Windows bool
+	// Closed: sync windows keep Argo CD from syncing by itself, until ClosedUntil at least, as far as that is known.
+	Closed      bool
+	ClosedUntil time.Time
 	// Holds says what is known of each marker of the Application.
 	Holds map[Marker]Hold
 	// MayBegin: a release may begin now. Others that have begun are not held up by it.

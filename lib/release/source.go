@@ -74,6 +74,17 @@ func (i *inventory) onChange(do func(*unstructured.Unstructured)) {
 	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: handle, UpdateFunc: func(_, o any) { handle(o) }, DeleteFunc: handle})
 }
 
+func (i *inventory) onDelete(do func(*unstructured.Unstructured)) {
+	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
+		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = gone.Obj
+		}
+		if o, ok := object.(*unstructured.Unstructured); ok {
+			do(o)
+		}
+	}})
+}
+
 func (i *inventory) get(namespace, name string) *unstructured.Unstructured {
 	o, ok, _ := i.GetStore().GetByKey(strings.TrimPrefix(namespace+"/"+name, "/"))
 	if !ok {
@@ -98,6 +109,8 @@ type evidence struct {
 	policy.Evidence
 	generation uint64
 	signature  string
+	// since is when each replica was first seen to decide by the policy that it has now, by pod.
+	since map[string]time.Time
 }
 
 func newWatched(name string, of Cluster, c *config.Config) *watched {
@@ -190,6 +203,15 @@ func (w *watched) reevaluate(ctx context.Context, s *config.Signer) bool {
 	if e.signature = signature(&e.Evidence); e.signature != before.signature || before.generation == 0 {
 		e.generation++
 	}
+	e.since = map[string]time.Time{}
+	for i := range e.Replicas {
+		r := &e.Replicas[i]
+		e.since[r.Pod] = w.Now()
+		at := slices.IndexFunc(before.Replicas, func(b policy.Replica) bool { return b.Pod == r.Pod })
+		if at >= 0 && (before.Replicas[at].Policy == nil) == (r.Policy == nil) && identity(&before.Replicas[at]) == identity(r) {
+			e.since[r.Pod] = before.since[r.Pod]
+		}
+	}
 	w.evidence[s] = e
 	return e.generation != before.generation
 }
@@ -218,6 +240,32 @@ func signature(e *policy.Evidence) string {
 	}
 	objects(e.Live)
 	return s.String()
+}
+
+// summary is what each replica has loaded, for a log.
+func summary(e *policy.Evidence) string {
+	if e.Problem != "" {
+		return e.Problem
+	}
+	all := make([]string, 0, len(e.Replicas))
+	for i := range e.Replicas {
+		r := &e.Replicas[i]
+		has := r.Revision
+		if cut := len("sha256:") + 12; len(has) > cut {
+			has = has[:cut]
+		}
+		switch {
+		case r.Policy == nil:
+			has = r.Problem
+		case r.Pending:
+			has += " when it starts"
+		case has == "":
+			has = "its policy objects"
+		}
+		all = append(all, r.Pod+": "+has)
+	}
+	slices.Sort(all)
+	return strings.Join(all, "; ")
 }
 
 // Clock tells the time of an API server by the dates of its answers.

@@ -49,11 +49,15 @@ type Watcher struct {
 	overrides    *inventory
 	work         workqueue.TypedRateLimitingInterface[key]
 	evidence     workqueue.TypedRateLimitingInterface[signerOf]
+	chores       workqueue.TypedRateLimitingInterface[chore]
 
-	mutex sync.Mutex
+	mutex   sync.Mutex
+	metrics *metrics
 	// overridden counts the changes of the overrides.
 	overridden uint64
 	held       map[key]*held
+	// announced are the messages about overrides that were said, by Application.
+	announced map[key]map[string]bool
 	// ready is true once everything that decisions about Applications need has been read.
 	ready bool
 	// batches is above 0 while many holds are being looked at: who is first is known when all have been.
@@ -85,6 +89,8 @@ type held struct {
 	since        time.Time
 	rank         int
 	said         map[string]string
+	// trouble is the reason why a hold needs a person, as long as it does.
+	trouble map[Marker]string
 }
 
 // Ranks of releases that want to begin.
@@ -103,6 +109,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 	defer w.work.ShutDown()
 	defer w.evidence.ShutDown()
+	defer w.chores.ShutDown()
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	all := slices.Concat(w.applications, w.sets, []*inventory{w.projects, w.overrides})
@@ -113,7 +120,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		w.observe(i)
 		wait.Go(func() { i.RunWithContext(ctx) })
 	}
-	go func() { <-ctx.Done(); w.work.ShutDown(); w.evidence.ShutDown() }()
+	go func() { <-ctx.Done(); w.work.ShutDown(); w.evidence.ShutDown(); w.chores.ShutDown() }()
 	for _, c := range w.clusters {
 		for s := range c.evidence {
 			// Where there is nothing to read there is no change either that would say so.
@@ -143,6 +150,10 @@ func (w *Watcher) Run(ctx context.Context) error {
 		for w.nextEvidence(ctx) {
 		}
 	})
+	wait.Go(func() {
+		for w.nextChore(ctx) {
+		}
+	})
 	for range workers {
 		wait.Go(func() {
 			for w.next(ctx) {
@@ -161,9 +172,13 @@ func (w *Watcher) Ready() bool {
 }
 
 func (w *Watcher) prepare() error {
-	w.held = map[key]*held{}
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.metrics = newMetrics()
+	w.held, w.announced = map[key]*held{}, map[key]map[string]bool{}
 	w.work = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](20*time.Millisecond, time.Minute))
 	w.evidence = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[signerOf](20*time.Millisecond, time.Minute))
+	w.chores = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[chore](time.Second, time.Minute))
 	w.own = newWatched("of Argo CD", w.Own, w.Config)
 	w.clusters = map[string]*watched{"": w.own}
 	for i := range w.Config.Clusters {
@@ -199,6 +214,7 @@ func access(c *config.Cluster) string { return c.Kubeconfig + "\x00" + c.Context
 func (w *Watcher) observe(i *inventory) {
 	_ = i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !errors.Is(err, context.Canceled) {
+			w.metrics.failed("watch "+i.what, err)
 			w.Log.Warn("cannot be watched", "what", i.what, "error", err)
 		}
 	})
@@ -207,6 +223,7 @@ func (w *Watcher) observe(i *inventory) {
 // onChange says what is looked at again when something changes.
 func (w *Watcher) onChange() {
 	for _, i := range w.applications {
+		_ = i.AddIndexers(cache.Indexers{byNamespace: indexPolicies(w.Config)})
 		// Nobody here asks who manages a field, and of thousands of Applications that is much.
 		_ = i.SetTransform(func(o any) (any, error) {
 			if u, ok := o.(*unstructured.Unstructured); ok {
@@ -220,6 +237,7 @@ func (w *Watcher) onChange() {
 				w.work.Add(k)
 			}
 		})
+		i.onDelete(w.gone)
 	}
 	for _, i := range w.sets {
 		i.onChange(func(o *unstructured.Unstructured) {
@@ -236,6 +254,7 @@ func (w *Watcher) onChange() {
 		w.overridden++
 		w.mutex.Unlock()
 		w.again(func(*held) bool { return true })
+		w.overridesChanged()
 	})
 	for _, c := range w.clusters {
 		c.holds.onChange(func(o *unstructured.Unstructured) {
@@ -312,9 +331,15 @@ func (w *Watcher) nextEvidence(ctx context.Context) bool {
 	defer w.evidence.Done(of)
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
+	before := of.cluster.evidence[of.signer]
 	if of.cluster.reevaluate(ctx, of.signer) {
 		e := of.cluster.evidence[of.signer]
-		w.Log.Info("evidence has changed", "signer", of.signer.SignerName, "cluster", of.cluster.name, "replicas", len(e.Replicas), "problem", e.Problem)
+		if before.generation > 0 && replaced(&before.Evidence, &e.Evidence) {
+			w.policyReplaced(of.cluster)
+		}
+		if now := summary(&e.Evidence); now != summary(&before.Evidence) {
+			w.Log.Info("loaded", "signer", of.signer.SignerName, "cluster", of.cluster.name, "replicas", now)
+		}
 		w.batches++
 		for k, h := range w.held {
 			if w.cluster(h.application) == of.cluster && h.asks(of.signer, w.Config) {
@@ -358,7 +383,7 @@ func (w *Watcher) cluster(a *Application) *watched {
 		return nil
 	}
 	k := key{a.Metadata.Namespace, a.Metadata.Name}
-	c, err := w.Config.Cluster(config.Placement{Project: a.Spec.Project, Application: w.instance(k), Destination: &a.Spec.Destination})
+	c, err := w.Config.Cluster(config.Placement{Project: a.Spec.Project, Application: w.instance(k), Destination: &a.Spec.Destination.Destination})
 	switch {
 	case err != nil:
 		return nil
@@ -440,8 +465,10 @@ func (w *Watcher) next(ctx context.Context) bool {
 	defer w.work.Done(k)
 	if err := w.process(ctx, k); err != nil {
 		w.work.AddRateLimited(k)
-		if !apierrors.IsConflict(err) && ctx.Err() == nil {
-			w.Log.Warn("could not be done", "application", k.String(), "error", err)
+		if apierrors.IsConflict(err) {
+			w.metrics.failed("release", err)
+		} else if ctx.Err() == nil {
+			w.failed("release", k, err)
 		}
 		return true
 	}
@@ -482,6 +509,7 @@ func (w *Watcher) process(ctx context.Context, k key) error {
 			return err
 		}
 	}
+	w.count(h, &d, next)
 	h.memory = next
 	w.place(h, o, &d)
 	w.say(ctx, k, h, o, &d)
@@ -540,7 +568,7 @@ func (w *Watcher) deleteMarker(ctx context.Context, a *Application, h *held, m M
 		// Trying again every second would not help; after a minute it is tried again.
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
-		w.tell(ctx, a, h, &Trouble{Reason: MarkerLeft, Message: fmt.Sprintf("%s is left over, and the watcher may not delete it: kubectl delete %s -n %s %s", m, strings.ToLower(m.Kind), m.Namespace, m.Name)})
+		w.tell(ctx, a, h, needs(MarkerLeft, 0, "%s is left over, and the watcher may not delete it: kubectl delete %s -n %s %s", m, strings.ToLower(m.Kind), m.Namespace, m.Name))
 		return nil
 	}
 	return err
@@ -564,7 +592,8 @@ func (w *Watcher) observed(k key, h *held) *Observed {
 	if len(h.memory) == 0 && len(a.Markers()) == 0 {
 		return nil
 	}
-	o := &Observed{Application: a, MayBegin: h.place, Holds: map[Marker]Hold{}, Windows: w.windows(a)}
+	o := &Observed{Application: a, MayBegin: h.place, Holds: map[Marker]Hold{}}
+	o.Closed, o.ClosedUntil = closed(w.windows(a), a, w.Now())
 	if name := a.setName(); name != "" {
 		o.RollingSync = w.rollingSync(k, name)
 	}
@@ -583,13 +612,22 @@ func (w *Watcher) application(k key) *unstructured.Unstructured {
 	return nil
 }
 
-func (w *Watcher) windows(a *Application) bool {
+// windows are the sync windows of the Application's project.
+func (w *Watcher) windows(a *Application) []window {
 	p := w.projects.get(w.Namespace, a.Spec.Project)
 	if p == nil {
-		return false
+		return nil
 	}
-	windows, _, _ := unstructured.NestedSlice(p.Object, "spec", "syncWindows")
-	return len(windows) > 0
+	var project struct {
+		Spec struct {
+			SyncWindows []window `json:"syncWindows"`
+		} `json:"spec"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(p.Object, &project); err != nil {
+		// Argo CD could not use it either.
+		return []window{{Applications: []string{"*"}}}
+	}
+	return project.Spec.SyncWindows
 }
 
 // applicationSet is what is looked at in one (argoproj.io/v1alpha1).
@@ -610,6 +648,7 @@ type applicationSet struct {
 		ApplicationStatus []struct {
 			Application string `json:"application"`
 			Status      string `json:"status"`
+			Step        string `json:"step"`
 		} `json:"applicationStatus"`
 	} `json:"status"`
 }
@@ -627,7 +666,7 @@ func (w *Watcher) rollingSync(k key, name string) *RollingSync {
 		r := &RollingSync{Prune: set.Spec.Template.Spec.SyncPolicy.Automated.Prune}
 		for _, s := range set.Status.ApplicationStatus {
 			if s.Application == k.name {
-				r.Status = s.Status
+				r.Status, r.Step = s.Status, s.Step
 			}
 		}
 		return r
@@ -640,10 +679,10 @@ func (w *Watcher) judge(a *Application, h *held, m Marker) (Hold, *Trouble) {
 	k := key{a.Metadata.Namespace, a.Metadata.Name}
 	c := w.cluster(a)
 	if c == nil {
-		return Hold{Loaded: Unknown}, &Trouble{EvidenceUnreadable, fmt.Sprintf("no entry of clusters in the configuration fits destination %s: add one", &a.Spec.Destination), 0}
+		return Hold{Loaded: Unknown}, needs(EvidenceUnreadable, 0, "no entry of clusters in the configuration fits destination %s: add one", &a.Spec.Destination.Destination)
 	}
 	if m.Group != "apps" && !c.holds.HasSynced() {
-		return Hold{Loaded: Unknown}, &Trouble{EvidenceUnreadable, "the holds of the cluster cannot be read: install the Hold resource, and let the watcher list and watch it", time.Minute}
+		return Hold{Loaded: Unknown}, needs(EvidenceUnreadable, time.Minute, "the holds of the cluster cannot be read: install the Hold resource, and let the watcher list and watch it")
 	}
 	hold := Hold{Loaded: Unknown, Evidence: w.generation(c)}
 	object := c.holds.get(m.Namespace, m.Name)
@@ -658,7 +697,7 @@ func (w *Watcher) judge(a *Application, h *held, m Marker) (Hold, *Trouble) {
 		of, err := readHold(object)
 		if err != nil {
 			delete(h.waiting, m)
-			return hold, &Trouble{EvidenceUnreadable, err.Error(), 0}
+			return hold, needs(EvidenceUnreadable, 0, "%v", err)
 		}
 		h.waiting[m], h.waitingAt[m] = of, object.GetResourceVersion()
 	}

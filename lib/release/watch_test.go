@@ -170,6 +170,13 @@ func (c *fakeCluster) refreshes() []string {
 	return names
 }
 
+// swept are the markers that were deleted, in order.
+func (c *fakeCluster) swept() []string {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return slices.Clone(c.deleted)
+}
+
 func (c *fakeCluster) told() []string {
 	list, err := c.Tracker().List(events, schema.GroupVersionKind{Version: "v1", Kind: "Event"}, "argocd")
 	if err != nil {
@@ -242,6 +249,21 @@ status:
   operationState: {phase: Succeeded, startedAt: "2026-11-29T12:00:00Z", operation: {sync: {}}, syncResult: {resources: [{group: grantfirst.dev, kind: Hold, namespace: shop, name: MARKER, status: Pruned}]}}
   resources:
   - {group: apps, version: v1, kind: Deployment, namespace: shop, name: NAME, status: Synced}
+`
+
+const outOfSync = `
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: NAME, namespace: argocd, uid: app-NAME}
+spec:
+  project: default
+  destination: {server: https://kubernetes.default.svc, namespace: shop}
+  source: {repoURL: https://git.example/shop.git, path: NAME, plugin: {name: grantfirst}}
+status:
+  sync: {status: OutOfSync, revision: c1}
+  operationState: {phase: Succeeded, startedAt: "2026-11-29T12:00:00Z", operation: {sync: {}}}
+  resources:
+  - {group: apps, version: v1, kind: Deployment, namespace: shop, name: NAME, status: OutOfSync}
 `
 
 func markerOf(name string) string { return "grantfirst-" + hex10(name) + "-none" }
@@ -441,8 +463,99 @@ func TestWatcher(t *testing.T) {
 				Replace(named(heldApplication, "web")))
 			c.watch(t, nil)
 			after(time.Minute)
-			if !slices.Contains(c.deleted, markerOf("web")) {
-				t.Errorf("deleted %v, patched %v", c.deleted, c.done())
+			if !slices.Contains(c.swept(), markerOf("web")) {
+				t.Errorf("deleted %v, patched %v", c.swept(), c.done())
+			}
+		},
+		"an Application that is not synced yet is regenerated when a signer loads another policy": func(t *testing.T, c *fakeCluster) {
+			c.signer(grants("web"))
+			c.put(applications, named(outOfSync, "web"))
+			c.put(applications, strings.Replace(named(outOfSync, "plain"), "plugin: {name: grantfirst}", "plugin: {name: other}", 1))
+			c.put(applications, strings.Replace(named(outOfSync, "synced"), "sync: {status: OutOfSync", "sync: {status: Synced", 1))
+			c.put(applications, strings.Replace(named(outOfSync, "running"), "phase: Succeeded", "phase: Running", 1))
+			c.put(applications, strings.Replace(named(outOfSync, "elsewhere"), "https://kubernetes.default.svc", "https://elsewhere.example", 1))
+			c.put(applications, strings.Replace(named(outOfSync, "leaving"), "uid: app-leaving", `uid: app-leaving, finalizers: [x], deletionTimestamp: "2026-11-29T12:00:00Z"`, 1))
+			c.watch(t, nil)
+			after(time.Hour)
+			c.replica("signer-2")
+			c.loads("signer-2", grants("web"))
+			after(time.Hour)
+			if got := c.done(); len(got) != 0 {
+				t.Fatalf("no policy changed, and it patched %v", got)
+			}
+			c.loads("signer-2", grantsNone)
+			after(time.Hour)
+			if got := c.done(); len(got) != 1 || got[0].name != "web" || strings.Contains(got[0].body, "operationState") {
+				t.Errorf("patched %v", got)
+			}
+		},
+		"the marker of an Application that was deleted alone is deleted, and not that of another": func(t *testing.T, c *fakeCluster) {
+			c.signer(grantsNone)
+			c.held("web")
+			c.held("api1")
+			c.watch(t, nil)
+			after(time.Hour)
+			if err := c.Tracker().Delete(applications, "argocd", "web"); err != nil {
+				t.Fatal(err)
+			}
+			after(cascades - time.Second)
+			if len(c.swept()) != 0 {
+				t.Errorf("deleted %v before Argo CD could", c.swept())
+			}
+			after(time.Minute)
+			if !slices.Equal(c.swept(), []string{markerOf("web")}) {
+				t.Errorf("deleted %v", c.swept())
+			}
+		},
+		"and not where the Application is there again, or its marker is another's": func(t *testing.T, c *fakeCluster) {
+			c.signer(grantsNone)
+			c.held("web")
+			c.held("api1")
+			c.watch(t, nil)
+			after(time.Hour)
+			for _, name := range []string{"web", "api1"} {
+				if err := c.Tracker().Delete(applications, "argocd", name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.put(holds, `{apiVersion: grantfirst.dev/v1alpha1, kind: Hold, metadata: {name: `+markerOf("api1")+`, namespace: shop, uid: u}, spec: {application: other, demands: []}}`)
+			after(time.Second)
+			c.held("web")
+			after(time.Hour)
+			if len(c.swept()) != 0 {
+				t.Errorf("deleted %v", c.swept())
+			}
+		},
+		"an override is announced, once, and that it has run out": func(t *testing.T, c *fakeCluster) {
+			c.signer(grants("web"))
+			c.put(applications, named(freshApplication, "web"))
+			c.put(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: grantfirst-overrides, namespace: argocd},
+				data: {web: '[{until: "2000-01-01T02:00:00Z", reason: INC-42}, {until: "1999-01-01T02:00:00Z", reason: INC-1}, {until: soon, reason: INC-2}]', api: "what?"}}`)
+			c.watch(t, nil)
+			after(time.Minute)
+			want := []string{
+				"Overridden: every demand may go past grants that are not loaded until 2000-01-01T02:00:00Z: INC-42",
+				"OverrideInvalid: entry 3 of key web of ConfigMap argocd/grantfirst-overrides does not count: it needs until, in RFC 3339, and reason",
+			}
+			slices.Sort(want)
+			if got := c.told(); !slices.Equal(got, want) {
+				t.Errorf("told %q", got)
+			}
+			after(2 * time.Hour)
+			want = append(want, "OverrideOver: the override of every demand ran out at 2000-01-01T02:00:00Z: what is synced from now on needs its grants")
+			slices.Sort(want)
+			if got := c.told(); !slices.Equal(got, want) {
+				t.Errorf("told %q", got)
+			}
+		},
+		"a watcher that starts anew says nothing twice": func(t *testing.T, c *fakeCluster) {
+			c.signer(grantsNone)
+			c.held("web")
+			c.watch(t, nil)
+			c.watch(t, nil)
+			after(2 * time.Minute)
+			if got := c.told(); len(got) != 1 {
+				t.Errorf("told %q", got)
 			}
 		},
 		"of many holds the oldest begin first, and ten at a time": func(t *testing.T, c *fakeCluster) {
