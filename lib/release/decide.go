@@ -473,8 +473,11 @@ func (d *decision) fresh() {
 		return
 	}
 	if !d.idle() {
-		if s := d.Status.OperationState; s.waitsFor(d.marker) && (p.Ended == "" || p.Ended == Superseded) {
+		if s := d.Status.OperationState; s.waitsFor(d.marker) {
 			d.Hangs = append(d.Hangs, d.marker)
+			if p.Ended != "" && p.Ended != Superseded {
+				return
+			}
 			if d.terminate(); d.Do == Terminate {
 				// Whoever started it will not start it again.
 				p.Ended = ""

@@ -198,6 +198,15 @@ func comparedFresh(t *testing.T) *world {
 	return w
 }
 
+// operationWaits is one that names the marker as what it waits for; result is what it did with the marker, empty for nothing.
+func operationWaits(phase, result string) string {
+	results := "[]"
+	if result != "" {
+		results = `[{"group":"grantfirst.dev","kind":"Hold","namespace":"` + mark.Namespace + `","name":"` + mark.Name + `","status":"` + result + `","hookPhase":"Running"}]`
+	}
+	return `{"phase":"` + phase + `","startedAt":"t2","message":"waiting for healthy state of grantfirst.dev/Hold/` + mark.Name + ` and 1 more resources","syncResult":{"resources":` + results + `}}`
+}
+
 func TestProtocol(t *testing.T) {
 	for name, run := range map[string]func(*testing.T){
 		"a held Application that heals itself is armed after every operation, once": func(t *testing.T) {
@@ -480,11 +489,11 @@ func TestProtocol(t *testing.T) {
 		"an operation that waits for the marker although it is released is ended, once, and the release goes on": func(t *testing.T) {
 			w := newWorld(t)
 			w.hold("sha256:d1", Yes)
-			w.status("operationState", `{"phase":"Running","startedAt":"t2","message":"waiting for healthy state of grantfirst.dev/Hold/`+mark.Name+`"}`)
+			w.status("operationState", operationWaits("Running", "Synced"))
 			if d := w.expect(Terminate); len(d.Hangs) != 1 {
 				t.Error("does not say so")
 			}
-			w.status("operationState", `{"phase":"Terminating","startedAt":"t2","message":"waiting for healthy state of grantfirst.dev/Hold/`+mark.Name+`"}`)
+			w.status("operationState", operationWaits("Terminating", "Synced"))
 			w.after(time.Second)
 			w.expect(None)
 			w.operation(phaseFailed, "t2")
@@ -493,7 +502,7 @@ func TestProtocol(t *testing.T) {
 		"also where the comparison is fresh already": func(t *testing.T) {
 			w := comparedFresh(t)
 			w.expect(None)
-			w.status("operationState", `{"phase":"Running","startedAt":"t2","message":"waiting for healthy state of grantfirst.dev/Hold/`+mark.Name+` and 1 more resources"}`)
+			w.status("operationState", operationWaits("Running", "Synced"))
 			w.expect(Terminate)
 			w.operation(phaseFailed, "t2")
 			w.after(time.Second)
@@ -501,7 +510,29 @@ func TestProtocol(t *testing.T) {
 		},
 		"one that waits for the marker during the hold is said and left": func(t *testing.T) {
 			w := newWorld(t)
-			w.status("operationState", `{"phase":"Running","startedAt":"t2","message":"waiting for healthy state of grantfirst.dev/Hold/`+mark.Name+`"}`)
+			w.status("operationState", operationWaits("Running", "Synced"))
+			if d := w.expect(None); len(d.Hangs) != 1 {
+				t.Error("does not say so")
+			}
+		},
+		"one that has only to apply the marker next, or to prune it, is left to go on": func(t *testing.T) {
+			for _, result := range []string{"", "Pruned", "PruneSkipped"} {
+				w := comparedFresh(t)
+				w.status("operationState", operationWaits("Running", result))
+				if d := w.expect(None); len(d.Hangs) > 0 {
+					t.Errorf("result %q: says that it hangs", result)
+				}
+			}
+		},
+		"one that a person started on a manual Application is said and left": func(t *testing.T) {
+			w := newWorld(t)
+			w.policy(`{}`)
+			w.hold("sha256:d1", Yes)
+			w.expect(Refresh)
+			w.freshlyCompared()
+			w.after(time.Second)
+			w.expectEnd(ManualSync)
+			w.status("operationState", operationWaits("Running", "Synced"))
 			if d := w.expect(None); len(d.Hangs) != 1 {
 				t.Error("does not say so")
 			}

@@ -129,6 +129,10 @@ func (w *Watcher) notSynced(held, of *Application, object string) *Trouble {
 		}
 		return trouble(time.Minute, ": the sync windows of project %s keep it until %s at least", of.Spec.Project, until.UTC().Format(time.RFC3339))
 	}
+	if of.idle() && its == 0 {
+		// With several sources of one repository Argo CD up to v3.1 can compare two revisions at once, and leave it at that.
+		return trouble(2*time.Minute, ": nothing syncs it, though it is automated. Sync it")
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package release
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -43,8 +44,9 @@ func TestAGrantThatNobodyHasAndAnotherApplicationMayHave(t *testing.T) {
 	for name, c := range map[string]struct {
 		values *strings.Replacer
 		// web is changed in the held Application.
-		web  []string
-		want string
+		web   []string
+		after time.Duration
+		want  string
 	}{
 		"it is synced by hand": {values: change("automated: {}", "", "AUTOMATED", ""), want: GrantNotSynced + ": ConfigMap signer/policy of argocd/signers has changes that are not synced, and it is synced by hand: sync it"},
 		"it comes in a later step": {values: change("OWNER", ownedByFleet, "AUTOMATED", ""), web: []string{"uid: app-web", "uid: app-web, " + ownedByFleet},
@@ -54,7 +56,8 @@ func TestAGrantThatNobodyHasAndAnotherApplicationMayHave(t *testing.T) {
 		"its sync failed": {values: change("PHASE", "Failed"), want: GrantNotSynced + ": ConfigMap signer/policy of argocd/signers has changes that are not synced: its sync failed: one or more objects failed to apply"},
 		"its windows are closed": {values: change("PROJECT", "frozen"),
 			want: GrantNotSynced + ": ConfigMap signer/policy of argocd/signers has changes that are not synced: the sync windows of project frozen keep it until 2000-01-02T00:00:00Z at least"},
-		"it is about to be synced":    {values: change(), want: NobodyGrants + ": ServiceAccount shop/web asks signer example.com/workload, and no policy object grants that"},
+		"it is being synced":          {values: change("PHASE", "Running"), want: NobodyGrants + ": ServiceAccount shop/web asks signer example.com/workload, and no policy object grants that"},
+		"nothing syncs it":            {values: change(), after: 2 * time.Minute, want: GrantNotSynced + ": ConfigMap signer/policy of argocd/signers has changes that are not synced: nothing syncs it, though it is automated. Sync it"},
 		"it has another ConfigMap":    {values: change("POLICY", "other", "AUTOMATED", ""), want: NobodyGrants + ": "},
 		"it deploys to other cluster": {values: change("https://kubernetes.default.svc", "https://elsewhere.example", "AUTOMATED", ""), want: NobodyGrants + ": "},
 	} {
@@ -69,7 +72,7 @@ func TestAGrantThatNobodyHasAndAnotherApplicationMayHave(t *testing.T) {
 				f.put(projects, `{apiVersion: argoproj.io/v1alpha1, kind: AppProject, metadata: {name: frozen, namespace: argocd},
 					spec: {syncWindows: [{kind: deny, schedule: "0 0 * * *", duration: 24h, applications: ["*"]}]}}`)
 				f.watch(t, nil)
-				after(65 * time.Second)
+				after(cmp.Or(c.after, time.Minute) + 5*time.Second)
 				if got := f.told(); len(got) != 1 || !strings.HasPrefix(got[0], c.want) {
 					t.Errorf("told %q, want %q", got, c.want)
 				}

@@ -95,6 +95,7 @@ type Result struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Status    string `json:"status"`
+	HookPhase string `json:"hookPhase"`
 	Message   string `json:"message"`
 }
 
@@ -119,6 +120,7 @@ const (
 	statusSynced    = "Synced"
 	statusOutOfSync = "OutOfSync"
 
+	resultSynced       = "Synced"
 	resultPruned       = "Pruned"
 	resultPruneSkipped = "PruneSkipped"
 
@@ -244,10 +246,15 @@ func (o *OperationState) result(m Marker) *Result {
 	return nil
 }
 
-// waitsFor: the operation waits for the marker to become healthy, which it never does (gitops-engine pkg/sync/sync_context.go names the
-// first object that it waits for).
+// waitsFor: the operation waits for the marker to become healthy, which it never does. The message alone does not say so: between two waves
+// it names in the same words what is only to be done next, which may be to apply the marker or to prune it (gitops-engine
+// pkg/sync/sync_context.go Sync, setRunningPhase).
 func (o *OperationState) waitsFor(m Marker) bool {
-	return o != nil && o.Phase == phaseRunning && strings.Contains(o.Message, "waiting for healthy state of ") && strings.Contains(o.Message, "/"+m.Name)
+	if o == nil || o.Phase != phaseRunning || !strings.Contains(o.Message, "waiting for healthy state of ") || !strings.Contains(o.Message, "/"+m.Name) {
+		return false
+	}
+	r := o.result(m)
+	return r != nil && r.Status == resultSynced && r.HookPhase == phaseRunning
 }
 
 // Action is what is done to an Application next.

@@ -26,7 +26,7 @@ func (w *Watcher) say(ctx context.Context, k key, h *held, o *Observed, d *Decis
 		}
 	}
 	for _, m := range d.Hangs {
-		w.tell(ctx, o.Application, h, needs(OperationHangs, 0, "the sync operation waits for %s to become healthy, which it does not before the hold ends: nothing may be in a later wave than the marker; argocd app terminate-op ends it", m))
+		w.tell(ctx, o.Application, h, needs(OperationHangs, 0, "the sync operation waits for %s to become healthy, which it does not before the hold ends: nothing may be in a later wave than the marker; argocd app terminate-op ends it, and then it can be synced again", m))
 	}
 	var soon time.Time
 	h.trouble = map[Marker]string{}

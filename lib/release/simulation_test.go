@@ -218,6 +218,10 @@ func leftMarker(s *OperationState) bool {
 	})
 }
 
+func waits(name string) string {
+	return "waiting for healthy state of grantfirst.dev/Hold/" + name + " and 1 more resources"
+}
+
 func (a *argo) beginOperation() {
 	a.wakes = false
 	stale := a.app.Status.OperationState
@@ -236,8 +240,9 @@ func (a *argo) beginOperation() {
 		if !a.full {
 			s.Operation.Sync.Resources = []any{"web"}
 		}
-		if hangs {
-			s.Message = "waiting for healthy state of grantfirst.dev/Hold/" + mark.Name
+		// Between two waves Argo CD says the same of what it has only to do next.
+		if s.Message = waits(mark.Name); hangs {
+			s.SyncResult.Resources = []Result{{Group: mark.Group, Kind: mark.Kind, Namespace: mark.Namespace, Name: mark.Name, Status: resultSynced, HookPhase: phaseRunning}}
 		}
 		app.Status.OperationState = s
 	})
@@ -247,7 +252,7 @@ func (a *argo) endOperation() {
 	s := a.app.Status.OperationState
 	out := *a.running
 	terminated := s.Phase == phaseTerminating
-	if strings.Contains(s.Message, "waiting") && !terminated {
+	if len(s.SyncResult.Resources) > 0 && !terminated {
 		return
 	}
 	a.running = nil
