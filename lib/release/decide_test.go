@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -200,9 +201,12 @@ func comparedFresh(t *testing.T) *world {
 
 // operationWaits is one that names the marker as what it waits for; result is what it did with the marker, empty for nothing.
 func operationWaits(phase, result string) string {
-	results := "[]"
+	results, of := "[]", "Running"
+	if name, finished := strings.CutSuffix(result, " and over"); finished {
+		result, of = name, "Succeeded"
+	}
 	if result != "" {
-		results = `[{"group":"grantfirst.dev","kind":"Hold","namespace":"` + mark.Namespace + `","name":"` + mark.Name + `","status":"` + result + `","hookPhase":"Running"}]`
+		results = `[{"group":"grantfirst.dev","kind":"Hold","namespace":"` + mark.Namespace + `","name":"` + mark.Name + `","status":"` + result + `","hookPhase":"` + of + `"}]`
 	}
 	return `{"phase":"` + phase + `","startedAt":"t2","message":"waiting for healthy state of grantfirst.dev/Hold/` + mark.Name + ` and 1 more resources","syncResult":{"resources":` + results + `}}`
 }
@@ -516,7 +520,7 @@ func TestProtocol(t *testing.T) {
 			}
 		},
 		"one that has only to apply the marker next, or to prune it, is left to go on": func(t *testing.T) {
-			for _, result := range []string{"", "Pruned", "PruneSkipped"} {
+			for _, result := range []string{"", "Pruned", "PruneSkipped", "Synced and over"} {
 				w := comparedFresh(t)
 				w.status("operationState", operationWaits("Running", result))
 				if d := w.expect(None); len(d.Hangs) > 0 {
