@@ -279,14 +279,17 @@ func (d *decision) blocked() bool {
 	return !d.past.Fresh.IsZero() && (d.Closed || d.beforeStep())
 }
 
-// notCompared: Argo CD could not generate manifests, so nothing that it lists says anything. A release that has not seen a fresh
-// comparison goes on asking for one.
+// notCompared: Argo CD could not generate manifests, so nothing that it lists says anything, and it may not look again for minutes. A live
+// hold whose grants are loaded can be released all the same, and a release that has not seen a fresh comparison goes on asking for one.
 func (d *decision) notCompared() {
-	if d.past.Begun.IsZero() || !d.past.Fresh.IsZero() || d.hold.Loaded == No {
+	switch {
+	case !d.past.Fresh.IsZero() || d.past.Ended != "":
 		d.Why = "Argo CD could not compare"
-		return
-	}
-	if d.idle() {
+	case d.hold.Loaded == Yes:
+		d.release()
+	case d.past.Begun.IsZero() || d.hold.Loaded == No:
+		d.Why = "Argo CD could not compare"
+	case d.idle():
 		d.refresh("Argo CD could not compare")
 	}
 }
@@ -375,6 +378,12 @@ func (d *decision) askPlugin() bool {
 	case p.Evidence == 0:
 		d.Why = "held: what the signers have loaded has not been read yet"
 		return false
+	case d.hold.Digest == "" && !d.historyHas() && !d.manual() && !d.Status.OperationState.failed():
+		d.Why = "held: what it waits for is known when this is synced"
+		return false
+	case d.Closed:
+		d.wait(d.ClosedUntil, "held: sync windows of its project keep it from syncing")
+		return false
 	case p.Asked == enough:
 		d.Why = "held: what it waits for cannot be told, and nothing has changed"
 		// What takes a place is over: it was answered, and the answer is a hold.
@@ -460,7 +469,7 @@ func (d *decision) fresh() {
 	p := &d.past
 	if p.Fresh.IsZero() {
 		p.Fresh = d.now
-		if p.Begun.IsZero() && p.Revision == "" {
+		if p.Revision == "" {
 			// Nothing is remembered: the newest entry of the history is that of the held sync, for all that is known.
 			p.History, p.Revision = d.synced()
 			p.Synced, p.WasLoaded, p.Forgotten = true, true, true

@@ -313,6 +313,57 @@ func TestProtocol(t *testing.T) {
 			w.after(time.Second)
 			w.expect(Refresh)
 		},
+		"a hold whose grants are loaded is released though Argo CD could not compare, in its turn": func(t *testing.T) {
+			w := newWorld(t)
+			w.policy(`{"automated":{"prune":true}}`)
+			w.expect(None)
+			w.compared("c1", "Unknown")
+			w.expect(None)
+			w.hold("sha256:d1", Yes)
+			w.o.MayBegin = false
+			if d := w.expect(None); !d.Wants {
+				t.Error("does not want to begin")
+			}
+			w.o.MayBegin = true
+			w.expect(Refresh)
+		},
+		"and by a watcher that remembers nothing the held sync is not taken for the release's": func(t *testing.T) {
+			w := newWorld(t)
+			w.policy(`{"automated":{"prune":true}}`)
+			w.compared("c1", "Unknown")
+			w.hold("sha256:d1", Yes)
+			w.expect(Refresh)
+			w.freshlyCompared()
+			w.after(time.Second)
+			w.expect(None)
+			w.after(standsNewer)
+			w.expect(Sync)
+		},
+		"a marker that is not applied because its revision is not synced yet asks the plugin nothing": func(t *testing.T) {
+			w := newWorld(t)
+			w.policy(`{"automated":{"prune":true}}`)
+			w.notLive()
+			w.status("history", `[{"id":4,"revision":"c0"}]`)
+			for range 10 {
+				w.evidence()
+				w.after(time.Minute)
+				w.expect(None)
+			}
+			w.operation(phaseFailed, "t3")
+			w.expect(Refresh)
+		},
+		"nor does one that sync windows keep from being synced, before they let it": func(t *testing.T) {
+			w := newWorld(t)
+			w.policy(`{"automated":{"prune":true}}`)
+			w.notLive()
+			w.o.Closed, w.o.ClosedUntil = true, w.now.Add(time.Hour)
+			w.expect(None)
+			w.evidence()
+			w.after(time.Minute)
+			w.expect(None)
+			w.o.Closed = false
+			w.expect(Refresh)
+		},
 		"the sync is started when the comparison has stood for a second and nothing runs": func(t *testing.T) {
 			w := comparedFresh(t)
 			w.expect(None)

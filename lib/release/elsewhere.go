@@ -120,7 +120,7 @@ func (w *Watcher) notSynced(held, of *Application, object string) *Trouble {
 	case its == 0 && !of.automated():
 		return trouble(time.Minute, ", and it is synced by hand: sync it")
 	}
-	if s := of.Status.OperationState; s.completed() && s.Phase != phaseSucceeded {
+	if s := of.Status.OperationState; s.failed() {
 		return trouble(time.Minute, ": its sync failed: %s", s.Message)
 	}
 	if is, until := closed(w.windows(of), of, w.Now()); is {

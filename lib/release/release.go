@@ -175,6 +175,8 @@ func (o *OperationState) completed() bool {
 	return o != nil && (o.Phase == phaseSucceeded || o.Phase == phaseFailed || o.Phase == phaseError)
 }
 
+func (o *OperationState) failed() bool { return o.completed() && o.Phase != phaseSucceeded }
+
 func (o *OperationState) running() bool {
 	return o != nil && (o.Phase == phaseRunning || o.Phase == phaseTerminating)
 }
