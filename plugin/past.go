@@ -106,3 +106,14 @@ func (s *Source) options(o *render.Options) error {
 	}
 	return o.Set(values)
 }
+
+// RenderOptions says how the sidecar renders one of the sources of an Application, as far as the Application and the revision tell: not the
+// versions of the cluster. controlPlane is Argo CD's namespace.
+func (a *Application) RenderOptions(at int, controlPlane, revision string) (render.Options, error) {
+	nothing := func(string) string { return "" }
+	c := &call{Request: &Request{Getenv: nothing}, application: a, at: at, app: a.instanceName(controlPlane), project: a.Spec.Project}
+	c.options = render.Options{Application: c.app, Namespace: a.Spec.Destination.Namespace}
+	c.options.Env = c.buildEnvironment(revision)
+	err := c.parameters(&c.options)
+	return c.options, err
+}

@@ -57,6 +57,12 @@ func (p *Plan) placeOf(h manifest.Head) place {
 	return placeOrdinary
 }
 
+// Hook says what Argo CD makes of an object with these annotations: it never applies it, or runs it when the Application is deleted.
+func Hook(annotations map[string]string) (never, onDelete bool) {
+	kind := kindOfHook(annotations)
+	return kind == hookNever, kind == hookOnDelete || kind == hookMixed
+}
+
 type hookKind int
 
 const (

@@ -1,0 +1,483 @@
+package gate_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/grantfirst/grantfirst/lib/gate"
+	"github.com/grantfirst/grantfirst/lib/gate/git"
+)
+
+const policyFile = "signer/overlays/prod/policy.json"
+
+func TestTodaysStateIsGreen(t *testing.T) {
+	r := shop(t)
+	report := check(t, newGate(t, r), "main", "main")
+	want(t, report)
+	if report.Rendered > 1 || report.Shared != 5 {
+		t.Errorf("%d renders and %d shared roots, want at most the app of apps and 5: nothing has changed", report.Rendered, report.Shared)
+	}
+}
+
+// addGrant puts a grant behind that of shop/web.
+func addGrant(r *repo, line string) {
+	r.Helper()
+	r.replace(policyFile, grant("shop", "web"), grant("shop", "web")+",\n"+line)
+}
+
+// Every case is a change of the fixture, and what is found of it.
+func TestWhatIsFoundOfAChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		// before changes main first.
+		before func(*repo)
+		change func(*repo)
+		want   []string
+	}{
+		"A grant that comes with its workload is red, with exactly the pods that would hang": {
+			change: func(r *repo) {
+				addGrant(r, grant("shop", "api"))
+				r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+			},
+			want: []string{"ships-together example.com/workload shop/api api shop/api.yaml:15 [shop]"},
+		},
+		"A grant alone is green": {change: func(r *repo) { addGrant(r, grant("shop", "api")) }},
+		"A workload whose grant is there is green": {
+			before: func(r *repo) { addGrant(r, grant("shop", "api")) },
+			change: func(r *repo) {
+				r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+			},
+		},
+		"A workload that nobody grants anything is missing a grant": {
+			change: func(r *repo) {
+				r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+			},
+			want: []string{"missing example.com/workload shop/api api shop/api.yaml:15 [shop]"},
+		},
+		"Another key type is denied": {
+			change: func(r *repo) { r.replace("shop/web.yaml", "ECDSAP256", "ED25519") },
+			want:   []string{"denied example.com/workload shop/web web shop/web.yaml:15 [shop]"},
+		},
+		"DNS names that the grant lacks are denied": {
+			change: func(r *repo) {
+				r.replace("shop/web.yaml", "keyType: ECDSAP256", "keyType: ECDSAP256\n              userAnnotations: {example.com/dns-names: web.shop.svc}")
+			},
+			want: []string{"denied example.com/workload shop/web web shop/web.yaml:15 [shop]"},
+		},
+		"A lifetime that is too short is denied": {
+			change: func(r *repo) {
+				r.replace("shop/web.yaml", "keyType: ECDSAP256", "keyType: ECDSAP256\n              maxExpirationSeconds: 60")
+			},
+			want: []string{"denied example.com/workload shop/web web shop/web.yaml:15 [shop]"},
+		},
+		"A key type that policy and workload change together ships together, and the old one is taken away": {
+			change: func(r *repo) {
+				r.replace("shop/web.yaml", "ECDSAP256", "ED25519")
+				r.replace(policyFile, `["ECDSAP256"]`, `["ED25519"]`)
+			},
+			want: []string{
+				"revoked-while-used example.com/workload chart/chart chart chart/templates/deploy.yaml:11 [chart]",
+				"revoked-while-used example.com/workload shop/web web shop/web.yaml:15 [shop]",
+				"ships-together example.com/workload shop/web web shop/web.yaml:15 [shop]",
+				"revoked-while-used example.com/workload store/store prod-store store/base/deploy.yaml:15 [store]",
+			},
+		},
+		"A renamed ServiceAccount is missing a grant": {
+			change: func(r *repo) { r.replace("shop/web.yaml", "serviceAccountName: web", "serviceAccountName: front") },
+			want:   []string{"missing example.com/workload shop/front web shop/web.yaml:15 [shop]"},
+		},
+		"A ServiceAccount renamed in policy and workload at once is red twice": {
+			change: func(r *repo) {
+				r.replace("shop/web.yaml", "serviceAccountName: web", "serviceAccountName: front")
+				r.replace(policyFile, grant("shop", "web"), grant("shop", "front"))
+			},
+			want: []string{
+				"revoked-while-used example.com/workload shop/web web shop/web.yaml:15 [shop]",
+				"ships-together example.com/workload shop/front web shop/web.yaml:15 [shop]",
+			},
+		},
+		"A renamed namespace of an Application is missing grants": {
+			change: func(r *repo) { r.replace("apps/shop.yaml", "namespace: shop}", "namespace: store-front}") },
+			want:   []string{"missing example.com/workload store-front/web web shop/web.yaml:15 [shop]"},
+		},
+		"A renamed namespace of an overlay is missing grants": {
+			change: func(r *repo) {
+				r.replace("store/overlays/prod/kustomization.yaml", "namespace: store", "namespace: stores")
+			},
+			want: []string{"missing example.com/workload stores/store prod-store store/base/deploy.yaml:15 [store]"},
+		},
+		"A new signer that comes with its policy and its first workload ships together": {
+			change: func(r *repo) {
+				r.write(map[string]string{
+					"apps/team.yaml":   application("team-signer", "team", "team-signer", ""),
+					"team/policy.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: policy}\ndata:\n  grants.yaml: |\n    - {namespace: shop, serviceAccount: web}\n",
+				})
+				r.replace("shop/web.yaml", "example.com/workload", "example.com/team-a")
+			},
+			want: []string{"ships-together example.com/team-a shop/web web shop/web.yaml:15 [shop]"},
+		},
+		"A signer whose policy is nowhere to be seen is unknown": {
+			change: func(r *repo) { r.replace("shop/web.yaml", "example.com/workload", "example.com/team-a") },
+			want:   []string{"unknown shop/web.yaml:15 [shop] example.com/team-a for ServiceAccount shop/web: no policy object of this signer in this repository for cluster in-cluster…"},
+		},
+		"A signer that is not configured is unknown": {
+			change: func(r *repo) { r.replace("shop/web.yaml", "example.com/workload", "example.net/other") },
+			want:   []string{"unknown shop/web.yaml:15 [shop] signer example.net/other is not in the configuration…"},
+		},
+		"One more replica is green":    {change: func(r *repo) { r.replace("shop/web.yaml", "replicas: 2", "replicas: 3") }},
+		"Another image is green":       {change: func(r *repo) { r.replace("store/base/deploy.yaml", "app:1", "app:2") }},
+		"A comment in a file is green": {change: func(r *repo) { r.replace("shop/web.yaml", "spec:\n  replicas", "# why\nspec:\n  replicas") }},
+		"A workload that moves to another Application is green": {
+			change: func(r *repo) {
+				r.write(map[string]string{"shop/web.yaml": "", "front/web.yaml": r.read("shop/web.yaml"), "apps/front.yaml": application("front", "front", "shop", ""), "shop/other.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n"})
+			},
+		},
+		"A grant by prefix counts": {
+			change: func(r *repo) {
+				r.write(map[string]string{"apps/blue.yaml": application("blue", "blue", "tenant-blue", ""), "blue/app.yaml": deployment("app", "app", "example.com/workload", "ECDSAP256")})
+			},
+		},
+		"A grant that is taken from a workload which this change does not touch": {
+			change: func(r *repo) { r.replace(policyFile, grant("store", "store")+",\n", "") },
+			want:   []string{"revoked-while-used example.com/workload store/store prod-store store/base/deploy.yaml:15 [store]"},
+		},
+		"A grant that is taken away together with its workload": {
+			change: func(r *repo) {
+				r.replace(policyFile, grant("store", "store")+",\n", "")
+				r.write(map[string]string{"store": "", "apps/store.yaml": ""})
+			},
+			want: []string{"revoked-while-used example.com/workload store/store prod-store store/base/deploy.yaml:15 [store]"},
+		},
+		"A grant that is taken away after its workload is green": {
+			before: func(r *repo) { r.write(map[string]string{"store": "", "apps/store.yaml": ""}) },
+			change: func(r *repo) { r.replace(policyFile, grant("store", "store")+",\n", "") },
+		},
+		"A policy that is removed as a whole": {
+			change: func(r *repo) { r.write(map[string]string{"signer": "", "apps/signer.yaml": ""}) },
+			want: []string{
+				"revoked-while-used example.com/workload chart/chart chart chart/templates/deploy.yaml:11 [chart]",
+				"revoked-while-used example.com/workload shop/web web shop/web.yaml:15 [shop]",
+				"revoked-while-used example.com/workload store/store prod-store store/base/deploy.yaml:15 [store]",
+			},
+		},
+		"A grant that is taken away at once because the policy object says so": {
+			change: func(r *repo) {
+				r.replace(policyFile, grant("store", "store")+",\n", "")
+				r.replace("signer/overlays/prod/kustomization.yaml", "  files: [policy.json]", "  files: [policy.json]\n  options: {annotations: {grantfirst.dev/revoke: leaked key}}")
+			},
+		},
+		"A deleted base folder does not render": {
+			change: func(r *repo) { r.write(map[string]string{"store/base": ""}) },
+			want:   []string{"unknown store/overlays/prod:0 [store] Application store (store/overlays/prod) cannot be rendered: …"},
+		},
+		"A merge base that does not render says so": {
+			before: func(r *repo) { r.write(map[string]string{"store/base": ""}) },
+			change: func(r *repo) {
+				r.write(map[string]string{"store/base/kustomization.yaml": "resources: [deploy.yaml]\n", "store/base/deploy.yaml": deployment("store", "store", "example.com/workload", "ECDSAP256")})
+			},
+			want: []string{"unknown store/overlays/prod:0 [store] at the merge base: Application store (store/overlays/prod) cannot be rendered: …"},
+		},
+		"A workload that hangs already gets its grant, which is green": {
+			before: func(r *repo) {
+				r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+			},
+			change: func(r *repo) { addGrant(r, grant("shop", "api")) },
+		},
+		"A workload that hangs already is no fault of another change": {
+			before: func(r *repo) {
+				r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+			},
+			change: func(r *repo) { r.replace("shop/web.yaml", "replicas: 2", "replicas: 3") },
+			want:   []string{"missing example.com/workload shop/api api shop/api.yaml:15 [shop] existing"},
+		},
+		"A workload that hangs already hangs anew when it is rolled out": {
+			before: func(r *repo) {
+				r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+			},
+			change: func(r *repo) { r.replace("shop/api.yaml", "app:1", "app:2") },
+			want:   []string{"missing example.com/workload shop/api api shop/api.yaml:15 [shop]"},
+		},
+		"A hook on deletion is unprotected": {
+			change: func(r *repo) {
+				r.write(map[string]string{"shop/bye.yaml": strings.Replace(deployment("bye", "web", "example.com/workload", "ECDSAP256"), "  name: bye", "  name: bye\n  annotations: {argocd.argoproj.io/hook: PostDelete}", 1)})
+			},
+			want: []string{"unprotected example.com/workload shop/web bye shop/bye.yaml:16 [shop]"},
+		},
+		"A policy that does not parse any more is unknown": {
+			change: func(r *repo) { r.replace(policyFile, `"refreshAt": 0.5,`, `"refreshAt": 5,`) },
+			want: []string{
+				"unknown chart/templates/deploy.yaml:11 [chart] example.com/workload for ServiceAccount chart/chart is granted at the merge base; at the head ConfigMap pod-cert-signer/pod-cert-signer-…",
+				"unknown shop/web.yaml:15 [shop] …",
+				"unknown store/base/deploy.yaml:15 [store] …",
+			},
+		},
+		"Values of a chart that switch a certificate on for another ServiceAccount": {
+			change: func(r *repo) {
+				r.replace("chart/values-prod.yaml", "certificate: true", "certificate: true\nserviceAccount: other")
+			},
+			want: []string{"missing example.com/workload chart/other chart chart/templates/deploy.yaml:11 [chart]"},
+		},
+		"A path with spaces and letters of another language": {
+			before: func(r *repo) { addGrant(r, grant("shop", "api")) },
+			change: func(r *repo) {
+				r.write(map[string]string{"läden und shops/apí.yaml": deployment("api", "apy", "example.com/workload", "ECDSAP256"), "apps/laden.yaml": application("laden", `"läden und shops"`, "shop", "")})
+			},
+			want: []string{"missing example.com/workload shop/apy api läden und shops/apí.yaml:15 [laden]"},
+		},
+		"Windows line ends": {
+			change: func(r *repo) {
+				r.write(map[string]string{"shop/api.yaml": strings.ReplaceAll(deployment("api", "api", "example.com/workload", "ECDSAP256"), "\n", "\r\n")})
+			},
+			want: []string{"missing example.com/workload shop/api api shop/api.yaml:15 [shop]"},
+		},
+		"A symlink to a workload elsewhere in the repository": {
+			before: func(r *repo) {
+				r.write(map[string]string{"common/api.yaml": deployment("api", "web", "example.com/workload", "ECDSAP256")})
+				link(r, "../common/api.yaml", "shop/api.yaml")
+			},
+			change: func(r *repo) { r.replace("common/api.yaml", "serviceAccountName: web", "serviceAccountName: api") },
+			want:   []string{"missing example.com/workload shop/api api shop/api.yaml:15 [shop]"},
+		},
+		"A symlink out of the repository": {
+			change: func(r *repo) { link(r, "../../outside.yaml", "shop/api.yaml") },
+			want:   []string{"unknown shop:0 [shop] Application shop (shop) cannot be rendered: shop/api.yaml: symlink shop/api.yaml -> ../../outside.yaml leaves the repository root"},
+		},
+		"A Git LFS pointer where a manifest should be": {
+			change: func(r *repo) {
+				r.write(map[string]string{"shop/api.yaml": "version https://git-lfs.github.com/spec/v1\noid sha256:" + strings.Repeat("a", 64) + "\nsize 12345\n"})
+			},
+			want: []string{"unknown shop:0 [shop] Application shop (shop) cannot be rendered: shop/api.yaml: read shop/api.yaml: a Git LFS pointer, …"},
+		},
+		"An Application of another repository is not looked at, and when it changes that is said": {
+			before: func(r *repo) {
+				r.write(map[string]string{"apps/other.yaml": strings.Replace(application("other", "one", "x", ""), "shop.git", "other.git", 1)})
+			},
+			change: func(r *repo) { r.replace("apps/other.yaml", "path: one", "path: two") },
+			want:   []string{"unknown apps/other.yaml:1 [other] Application other: this source has changed and is not in this repository: https://git.example.com/other.git path two; …"},
+		},
+		"An Application that another plugin renders": {
+			change: func(r *repo) { r.replace("apps/shop.yaml", "path: shop", "path: shop\n    plugin: {name: other}") },
+			want:   []string{"unknown apps/shop.yaml:1 [shop] Application shop (shop) cannot be rendered: it is rendered by plugin other, which is not run here"},
+		},
+		"A source that the source hydrator renders is judged": {
+			change: func(r *repo) {
+				r.write(map[string]string{"apps/shop.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: shop, namespace: argocd}\nspec:\n  project: default\n  destination: {server: https://kubernetes.default.svc, namespace: shop}\n" +
+					"  sourceHydrator:\n    drySource: {repoURL: https://git.example.com/shop.git, path: shop, targetRevision: main}\n    syncSource: {targetBranch: env, path: shop}\n",
+					"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+			},
+			want: []string{"missing example.com/workload shop/api api shop/api.yaml:15 [shop]"},
+		},
+		"Value files of another source of this repository": {
+			change: func(r *repo) {
+				r.write(map[string]string{"apps/chart.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: chart, namespace: argocd}\nspec:\n  project: default\n  destination: {server: https://kubernetes.default.svc, namespace: chart}\n" +
+					"  sources:\n  - {repoURL: https://git.example.com/shop.git, path: chart, helm: {valueFiles: [$values/env/prod.yaml]}}\n  - {repoURL: https://git.example.com/shop.git, ref: values}\n",
+					"env/prod.yaml": "certificate: true\nserviceAccount: other\n"})
+			},
+			want: []string{"missing example.com/workload chart/other chart chart/templates/deploy.yaml:11 [chart]"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := shop(t)
+			if c.before != nil {
+				c.before(r)
+				r.commit("before")
+			}
+			r.branch("change", func() { c.change(r) })
+			report := check(t, newGate(t, r), "main", "change")
+			want(t, report, c.want...)
+			violates := false
+			for _, line := range c.want {
+				violates = violates || !strings.HasPrefix(line, "un") && !strings.HasSuffix(line, "existing")
+			}
+			if report.Violated() != violates {
+				t.Errorf("violated %v, want %v", report.Violated(), violates)
+			}
+		})
+	}
+}
+
+func link(r *repo, to, name string) {
+	r.Helper()
+	file := filepath.Join(r.dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		r.Fatal(err)
+	}
+	if err := os.Symlink(to, file); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func TestATenantOfAnApplicationSetIsJudged(t *testing.T) {
+	r := shop(t)
+	tenants(t, r)
+	r.branch("change", func() {
+		r.write(map[string]string{
+			"tenants/blue/app.yaml":  deployment("app", "app", "example.com/workload", "ECDSAP256"),
+			"tenants/green/app.yaml": deployment("app", "other", "example.com/workload", "ECDSAP256"),
+		})
+	})
+	g := newGate(t, r)
+	report := check(t, g, "main", "change")
+	if len(report.Findings) > 0 && strings.Contains(report.Findings[0].Message, "not expanded yet") {
+		t.Skip("ApplicationSets are not expanded yet")
+	}
+	want(t, report, "missing example.com/workload tenant-green/other app tenants/green/app.yaml:15 [tenant-green]")
+}
+
+// The work tree is as it is: what is not committed counts, what is ignored does not, and it stays as it is.
+func TestTheWorkTreeIsJudgedAndNotTouched(t *testing.T) {
+	r := shop(t)
+	r.write(map[string]string{".gitignore": "*.ignored.yaml\n"})
+	r.commit("ignore")
+	r.write(map[string]string{
+		"shop/api.yaml":          deployment("api", "api", "example.com/workload", "ECDSAP256"),
+		"shop/lost.ignored.yaml": deployment("lost", "lost", "example.com/workload", "ECDSAP256"),
+	})
+	r.replace("store/base/deploy.yaml", "serviceAccountName: store", "serviceAccountName: stores")
+	status := r.git("status", "--porcelain=v2")
+	objects := r.git("count-objects", "-v")
+	g := newGate(t, r)
+	want(t, check(t, g, "main", "worktree"),
+		"missing example.com/workload shop/api api shop/api.yaml:15 [shop]",
+		"missing example.com/workload store/stores prod-store store/base/deploy.yaml:15 [store]")
+	if after := r.git("status", "--porcelain=v2"); after != status {
+		t.Errorf("the work tree or the index has changed:\n%s\nwas\n%s", after, status)
+	}
+	if after := r.git("count-objects", "-v"); after != objects {
+		t.Errorf("objects were written:\n%s\nwas\n%s", after, objects)
+	}
+}
+
+func TestAfterACrissCrossMergeAGrantMustBeAtEveryMergeBase(t *testing.T) {
+	r := shop(t)
+	// main and dev merge each other's first commits, so both of those are merge bases.
+	r.git("checkout", "--quiet", "-b", "dev")
+	addGrant(r, grant("shop", "api"))
+	d1 := r.commit("grant on dev")
+	r.git("checkout", "--quiet", "main")
+	r.write(map[string]string{"README": "x"})
+	m1 := r.commit("on main")
+	r.git("merge", "--quiet", "--no-edit", d1)
+	r.git("checkout", "--quiet", "dev")
+	r.git("merge", "--quiet", "--no-edit", m1)
+	r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+	r.commit("workload on dev")
+	g := newGate(t, r)
+	report := check(t, g, "main", "dev")
+	if len(report.Bases) != 2 {
+		t.Fatalf("%d merge bases, want 2", len(report.Bases))
+	}
+	want(t, report, "ships-together example.com/workload shop/api api shop/api.yaml:15 [shop]")
+	// With main merged there is one.
+	r.git("merge", "--quiet", "--no-edit", "main")
+	want(t, check(t, newGate(t, r), "main", "dev"))
+}
+
+func TestASubmoduleThatIsRenderedIsUnknown(t *testing.T) {
+	lib := newRepo(t)
+	lib.write(map[string]string{"api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+	lib.commit("lib")
+	r := shop(t)
+	r.branch("change", func() {
+		r.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", lib.dir, "lib")
+		r.write(map[string]string{"apps/lib.yaml": application("lib", "lib", "shop", "")})
+	})
+	r.git("checkout", "--quiet", "--force", "main")
+	want(t, check(t, newGate(t, r), "main", "change"), "unknown lib:0 [lib] Application lib (lib) cannot be rendered: …")
+}
+
+func TestAShallowCloneSaysHowDeepToFetch(t *testing.T) {
+	r := shop(t)
+	for i := range 5 {
+		r.write(map[string]string{"README": strings.Repeat("x", i+1)})
+		r.commit("more")
+	}
+	r.git("checkout", "--quiet", "-b", "change", "main~4")
+	r.write(map[string]string{"LICENSE": "x"})
+	r.commit("change")
+	shallow := &repo{TB: t, dir: t.TempDir()}
+	shallow.git("clone", "--quiet", "--depth=2", "--no-single-branch", "file://"+r.dir, ".")
+	g := newGate(t, shallow)
+	_, err := g.Check(context.Background(), commit(t, g, "origin/main"), commit(t, g, "origin/change"))
+	if !errors.Is(err, git.ErrShallow) {
+		t.Fatalf("got %v, want ErrShallow", err)
+	}
+	for _, say := range []string{"git fetch --deepen=50", "git fetch --unshallow", "GIT_DEPTH: 0", "fetch-depth: 0"} {
+		if !strings.Contains(err.Error(), say) {
+			t.Errorf("the message %q lacks %q", err, say)
+		}
+	}
+	shallow.git("fetch", "--quiet", "--deepen=50")
+	g = newGate(t, shallow)
+	g.URLs = []string{"https://git.example.com/shop.git"}
+	if _, err := g.Check(context.Background(), commit(t, g, "origin/main"), commit(t, g, "origin/change")); err != nil {
+		t.Errorf("after deepening: %v", err)
+	}
+}
+
+func TestAnApplicationIsOfThisRepositoryInAnySpellingOfItsURL(t *testing.T) {
+	for name, url := range map[string]string{
+		"scp": "git@git.example.com:shop.git", "ssh": "ssh://git@git.example.com/shop", "ssh with a port": "ssh://git@git.example.com:22/shop.git",
+		"token": "https://ci:secret@GIT.example.com/shop.git", "no suffix": "https://git.example.com/shop/",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := shop(t)
+			r.git("remote", "set-url", "origin", url)
+			r.branch("change", func() { r.replace("shop/web.yaml", "ECDSAP256", "ED25519") })
+			want(t, check(t, newGate(t, r), "main", "change"), "denied example.com/workload shop/web web shop/web.yaml:15 [shop]")
+		})
+	}
+}
+
+func TestARepositoryThatNoApplicationNamesIsAnErrorAndNotGreen(t *testing.T) {
+	r := shop(t)
+	r.git("remote", "set-url", "origin", "https://mirror.example.com/shop.git")
+	g := newGate(t, r)
+	if _, err := g.Check(context.Background(), commit(t, g, "main"), commit(t, g, "main")); !errors.Is(err, gate.ErrNothing) || !strings.Contains(err.Error(), "--repo-url") {
+		t.Errorf("got %v, want an error that names --repo-url", err)
+	}
+	g = newGate(t, r)
+	g.URLs = []string{"https://git.example.com/shop"}
+	want(t, check(t, g, "main", "main"))
+}
+
+func TestWithoutApplicationsFoldersAreRenderedThatNoOtherRefersTo(t *testing.T) {
+	r := newRepo(t)
+	r.write(map[string]string{
+		"signer/policy.yaml":          "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: policy, namespace: team-signer}\ndata: {grants.yaml: \"[{namespace: shop, serviceAccount: web}]\"}\n",
+		"web/base/kustomization.yaml": "resources: [deploy.yaml]\n",
+		"web/base/deploy.yaml":        deployment("web", "web", "example.com/team-a", "ECDSAP256"),
+		"web/prod/kustomization.yaml": "namespace: shop\nresources: [../base]\n",
+		"docker-compose.yml":          "services: {web: {image: x}}\n",
+		".github/workflows/ci.yml":    "on: push\n",
+	})
+	r.commit("main")
+	r.branch("change", func() { r.replace("web/base/deploy.yaml", "serviceAccountName: web", "serviceAccountName: api") })
+	report := check(t, newGate(t, r), "main", "change")
+	want(t, report, "missing example.com/team-a shop/api web web/base/deploy.yaml:15 []")
+	if report.Shared != 2 {
+		t.Errorf("%d shared roots, want the signer and the root folder", report.Shared)
+	}
+}
+
+func TestPathsSayWhatIsRendered(t *testing.T) {
+	r := shop(t)
+	r.branch("change", func() {
+		r.replace("shop/web.yaml", "ECDSAP256", "ED25519")
+		r.replace("store/base/deploy.yaml", "ECDSAP256", "ED25519")
+	})
+	g := newGate(t, r)
+	g.Paths, g.Namespace = []string{"shop", "signer/overlays/prod"}, "shop"
+	want(t, check(t, g, "main", "change"), "denied example.com/workload shop/web web shop/web.yaml:15 []")
+	// A path with Applications in it stands for what those deploy.
+	g = newGate(t, r)
+	g.Paths = []string{"root.yaml"}
+	want(t, check(t, g, "main", "change"),
+		"denied example.com/workload shop/web web shop/web.yaml:15 [shop]",
+		"denied example.com/workload store/store prod-store store/base/deploy.yaml:15 [store]")
+}
