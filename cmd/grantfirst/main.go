@@ -20,7 +20,7 @@ func main() {
 
 // Exit codes, the same for every verb.
 const (
-	exitFound        = 1 // it found what it looks for: a hold
+	exitFound        = 1 // it found what it looks for: a hold, a violation
 	exitCouldNotTell = 2 // usage, configuration, input or cluster
 )
 
@@ -39,7 +39,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		Reader:                    stdin,
 		Writer:                    stdout,
 		ErrWriter:                 stderr,
-		Commands:                  []*cli.Command{generateCommand(), explainCommand(), snapshotCommand(), parametersCommand(), migrateCommand(), overrideCommand(args), reportCommand(), watchCommand(), versionCommand()},
+		Commands:                  []*cli.Command{generateCommand(), explainCommand(), snapshotCommand(), parametersCommand(), migrateCommand(), overrideCommand(args), reportCommand(), watchCommand(), doctorCommand(), versionCommand()},
 		// Exit codes are this function's; the library's own handler would end the process.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   usageError,
@@ -60,6 +60,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err := app.RunContext(context.Background(), args)
 	if errors.Is(err, errFound) {
 		return exitFound
+	}
+	if errors.Is(err, errCouldNotTell) {
+		return exitCouldNotTell
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "grantfirst: %v\n", err)
