@@ -68,7 +68,8 @@ func (l *live) evaluate(ctx context.Context, signers []*config.Signer, from load
 // isSidecar: Argo CD asks, so the Application is the cluster's unless a file was given.
 func (c *call) isSidecar() bool { return c.Getenv(envApp) != "" }
 
-// Argo CD ends a plugin after ARGOCD_EXEC_TIMEOUT, which is the sidecar's own (argo-cd cmpserver/plugin and util/exec; 60 s is the least
+// Argo CD ends a plugin at the deadline of repo-server's request (argo-cd cmpserver/plugin runCommand), which a plugin is not told. An admin who
+// changes it says so to the sidecar by ARGOCD_EXEC_TIMEOUT, the name that Argo CD's own programs go by (util/exec; 60 s is the least
 // that any supported version has by default). What is left of it after reading is for deciding and printing.
 const (
 	envExecTimeout     = "ARGOCD_EXEC_TIMEOUT"

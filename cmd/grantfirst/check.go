@@ -124,10 +124,9 @@ func newGate(c *cli.Context, paths []string) (g *gate.Gate, done func(), err err
 	if err != nil {
 		return nil, nil, err
 	}
-	done = func() { _ = repository.Close() }
 	defer func() {
 		if err != nil {
-			done()
+			_ = repository.Close()
 		}
 	}()
 	g = &gate.Gate{
@@ -144,7 +143,7 @@ func newGate(c *cli.Context, paths []string) (g *gate.Gate, done func(), err err
 		}
 		g.Paths = append(g.Paths, rel)
 	}
-	return g, done, external(c, g)
+	return g, func() { _ = repository.Close() }, external(c, g)
 }
 
 // below gives a path of the command line as a slash path below the root.

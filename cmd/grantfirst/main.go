@@ -39,7 +39,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		Reader:                    stdin,
 		Writer:                    stdout,
 		ErrWriter:                 stderr,
-		Commands:                  []*cli.Command{generateCommand(), explainCommand(), snapshotCommand(), parametersCommand(), migrateCommand(), overrideCommand(args), reportCommand(), watchCommand(), doctorCommand(), versionCommand()},
+		Commands:                  []*cli.Command{generateCommand(), explainCommand(), snapshotCommand(), parametersCommand(), migrateCommand(), overrideCommand(args), reportCommand(), watchCommand(), doctorCommand(), checkCommand(), replayCommand(), splitCommand(), versionCommand()},
 		// Exit codes are this function's; the library's own handler would end the process.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   usageError,

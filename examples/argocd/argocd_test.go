@@ -4,6 +4,7 @@
 package argocd_test
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"os"
@@ -375,6 +376,14 @@ func TestTheComponentPutsThePluginIntoTheOfficialInstallation(t *testing.T) {
 			into(t, only(t, resources, "RoleBinding", "grantfirst"), &binding)
 			if len(binding.Subjects) != 1 || binding.Subjects[0].Name != "argocd-repo-server" || binding.Subjects[0].Namespace != test.namespace {
 				t.Errorf("subjects %+v: want argocd-repo-server of namespace %q (an empty one is the binding's own)", binding.Subjects, test.namespace)
+			}
+
+			// The watcher's rights that are not of a namespace have its ServiceAccount by its namespace.
+			watcher := only(t, resources, "ServiceAccount", "grantfirst-watch").GetNamespace()
+			var clusterwide rbacv1.ClusterRoleBinding
+			into(t, only(t, resources, "ClusterRoleBinding", "grantfirst-watch-holds"), &clusterwide)
+			if want := cmp.Or(test.namespace, "argocd"); watcher != want || clusterwide.Subjects[0].Namespace != want {
+				t.Errorf("the watcher is in namespace %q, and %q has its rights on Holds; want %q", watcher, clusterwide.Subjects[0].Namespace, want)
 			}
 
 			var patched appsv1.Deployment

@@ -176,7 +176,25 @@ func (g *Gate) Check(ctx context.Context, target, head git.Commit) (*Report, err
 		all.add(r, base)
 	}
 	all.Bases = bases
-	return all, nil
+	return all, g.anything(ctx, bases[0], head)
+}
+
+// anything makes sure that there is something to be judged: with a misspelt path everything would be green.
+func (g *Gate) anything(ctx context.Context, base, head git.Commit) error {
+	for _, p := range g.Paths {
+		_, errBase := g.Repository.Tree(base.Tree).Stat(p)
+		_, errHead := g.Repository.Tree(head.Tree).Stat(p)
+		if errBase != nil && errHead != nil {
+			return fmt.Errorf("%w: %s is neither at the merge base nor at the head", ErrNothing, p)
+		}
+	}
+	for _, c := range []git.Commit{base, head} {
+		s, err := g.side(ctx, c.Tree)
+		if err != nil || len(s.roots)+len(s.unknown)+len(s.elsewhere) > 0 {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: there is no Application and no folder with manifests in this repository: name what is rendered as PATH", ErrNothing)
 }
 
 // add takes the worse of two verdicts about the same demand: what is granted at one merge base only may not be there yet.

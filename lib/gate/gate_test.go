@@ -171,14 +171,14 @@ func TestWhatIsFoundOfAChange(t *testing.T) {
 		},
 		"A deleted base folder does not render": {
 			change: func(r *repo) { r.write(map[string]string{"store/base": ""}) },
-			want:   []string{"unknown store/overlays/prod:0 [store] Application store (store/overlays/prod) cannot be rendered: …"},
+			want:   []string{"unknown store/overlays/prod/kustomization.yaml:1 [store] Application store (store/overlays/prod) cannot be rendered: …"},
 		},
 		"A merge base that does not render says so": {
 			before: func(r *repo) { r.write(map[string]string{"store/base": ""}) },
 			change: func(r *repo) {
 				r.write(map[string]string{"store/base/kustomization.yaml": "resources: [deploy.yaml]\n", "store/base/deploy.yaml": deployment("store", "store", "example.com/workload", "ECDSAP256")})
 			},
-			want: []string{"unknown store/overlays/prod:0 [store] at the merge base: Application store (store/overlays/prod) cannot be rendered: …"},
+			want: []string{"unknown store/overlays/prod/kustomization.yaml:1 [store] at the merge base: Application store (store/overlays/prod) cannot be rendered: …"},
 		},
 		"A workload that hangs already gets its grant, which is green": {
 			before: func(r *repo) {
@@ -243,13 +243,13 @@ func TestWhatIsFoundOfAChange(t *testing.T) {
 		},
 		"A symlink out of the repository": {
 			change: func(r *repo) { link(r, "../../outside.yaml", "shop/api.yaml") },
-			want:   []string{"unknown shop:0 [shop] Application shop (shop) cannot be rendered: shop/api.yaml: symlink shop/api.yaml -> ../../outside.yaml leaves the repository root"},
+			want:   []string{"unknown apps/shop.yaml:1 [shop] Application shop (shop) cannot be rendered: shop/api.yaml: symlink shop/api.yaml -> ../../outside.yaml leaves the repository root"},
 		},
 		"A Git LFS pointer where a manifest should be": {
 			change: func(r *repo) {
 				r.write(map[string]string{"shop/api.yaml": "version https://git-lfs.github.com/spec/v1\noid sha256:" + strings.Repeat("a", 64) + "\nsize 12345\n"})
 			},
-			want: []string{"unknown shop:0 [shop] Application shop (shop) cannot be rendered: shop/api.yaml: read shop/api.yaml: a Git LFS pointer, …"},
+			want: []string{"unknown apps/shop.yaml:1 [shop] Application shop (shop) cannot be rendered: shop/api.yaml: read shop/api.yaml: a Git LFS pointer, …"},
 		},
 		"An Application of another repository is not looked at, and when it changes that is said": {
 			before: func(r *repo) {
@@ -359,19 +359,20 @@ func TestAfterACrissCrossMergeAGrantMustBeAtEveryMergeBase(t *testing.T) {
 	addGrant(r, grant("shop", "api"))
 	d1 := r.commit("grant on dev")
 	r.git("checkout", "--quiet", "main")
-	r.write(map[string]string{"README": "x"})
-	m1 := r.commit("on main")
+	r.replace(policyFile, grant("tenant-*", "app"), grant("tenant-*", "app")+",\n"+grant("shop", "db"))
+	m1 := r.commit("another grant on main")
 	r.git("merge", "--quiet", "--no-edit", d1)
 	r.git("checkout", "--quiet", "dev")
 	r.git("merge", "--quiet", "--no-edit", m1)
-	r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
-	r.commit("workload on dev")
+	r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256"), "shop/db.yaml": deployment("db", "db", "example.com/workload", "ECDSAP256")})
+	r.commit("workloads on dev")
 	g := newGate(t, r)
 	report := check(t, g, "main", "dev")
 	if len(report.Bases) != 2 {
 		t.Fatalf("%d merge bases, want 2", len(report.Bases))
 	}
-	want(t, report, "ships-together example.com/workload shop/api api shop/api.yaml:15 [shop]")
+	// Each is granted at one of the two.
+	want(t, report, "ships-together example.com/workload shop/api api shop/api.yaml:15 [shop]", "ships-together example.com/workload shop/db db shop/db.yaml:15 [shop]")
 	// With main merged there is one.
 	r.git("merge", "--quiet", "--no-edit", "main")
 	want(t, check(t, newGate(t, r), "main", "dev"))
@@ -387,7 +388,7 @@ func TestASubmoduleThatIsRenderedIsUnknown(t *testing.T) {
 		r.write(map[string]string{"apps/lib.yaml": application("lib", "lib", "shop", "")})
 	})
 	r.git("checkout", "--quiet", "--force", "main")
-	want(t, check(t, newGate(t, r), "main", "change"), "unknown lib:0 [lib] Application lib (lib) cannot be rendered: …")
+	want(t, check(t, newGate(t, r), "main", "change"), "unknown apps/lib.yaml:1 [lib] Application lib (lib) cannot be rendered: …")
 }
 
 func TestAShallowCloneSaysHowDeepToFetch(t *testing.T) {
@@ -480,4 +481,20 @@ func TestPathsSayWhatIsRendered(t *testing.T) {
 	want(t, check(t, g, "main", "change"),
 		"denied example.com/workload shop/web web shop/web.yaml:15 [shop]",
 		"denied example.com/workload store/store prod-store store/base/deploy.yaml:15 [store]")
+}
+
+func TestNothingToRenderIsAnErrorAndNotGreen(t *testing.T) {
+	r := newRepo(t)
+	r.write(map[string]string{"README.md": "x"})
+	r.commit("one")
+	g := newGate(t, r)
+	if _, err := g.Check(context.Background(), commit(t, g, "main"), commit(t, g, "main")); !errors.Is(err, gate.ErrNothing) {
+		t.Errorf("an empty repository: got %v, want ErrNothing", err)
+	}
+	r = shop(t)
+	g = newGate(t, r)
+	g.Paths = []string{"shop", "shopp"}
+	if _, err := g.Check(context.Background(), commit(t, g, "main"), commit(t, g, "main")); !errors.Is(err, gate.ErrNothing) || !strings.Contains(err.Error(), "shopp") {
+		t.Errorf("a misspelt path: got %v, want ErrNothing that names it", err)
+	}
 }

@@ -124,7 +124,9 @@ func (j *judgement) failures(roots []*root, when string) {
 		if err == nil {
 			out := j.gate.render(r)
 			if err = out.err; err != nil {
-				f.Path, f.Line = out.path, out.line
+				if f.Path, f.Line = out.path, out.line; f.Line == 0 {
+					f.Path, f.Line = r.file()
+				}
 			}
 		}
 		if err == nil {

@@ -92,7 +92,17 @@ func (g *Gate) locate(l *located) (string, int) {
 	if best != "" {
 		return best, line
 	}
-	return l.root.dir, 0
+	return l.root.file()
+}
+
+// file is the one that a person looks at first: that which says how the folder is rendered, else the Application's.
+func (r *root) file() (string, int) {
+	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization", "Chart.yaml"} {
+		if _, err := r.closure.tree.Find(path.Join(r.dir, name)); err == nil {
+			return path.Join(r.dir, name), 1
+		}
+	}
+	return r.path, max(r.line, 1)
 }
 
 // eachFile calls look for a file, or for those in a folder.

@@ -37,6 +37,10 @@ const (
 	costOfStep, costOfCall, costOfNode, costOfParsing = 1024, 128, 16, 8
 	// maxText is the longest text, in bytes, that a template or one of its functions may make.
 	maxText = 1 << 21
+	// maxNodes is how many items the values that template functions make may have, of items of items too.
+	maxNodes = 1 << 17
+	// maxParsed is how many templates are kept as they were parsed: those of an ApplicationSet, but not each that a matrix interpolates.
+	maxParsed = 500
 	// maxNesting is how deep the values that template functions make may be. It also ends values that contain themselves.
 	maxNesting = 200
 	// step is a function that is called in every turn of a loop; no template can name it.
@@ -190,6 +194,9 @@ func (r *renderer) execute(text string, p params) (string, error) {
 			if each.Tree != nil {
 				each.Root.Nodes = slices.Insert(each.Root.Nodes, 0, counted(each.Root)...)
 			}
+		}
+		if len(r.parsed) == maxParsed {
+			clear(r.parsed)
 		}
 		r.parsed[text] = t
 	}
@@ -352,7 +359,7 @@ func (r *renderer) bounded(name string, function any) any {
 			return results
 		}
 		nodes, text, nested := measure(results[0], 0)
-		if nested || text > maxText || nodes > maxText {
+		if nested || text > maxText || nodes > maxNodes {
 			return failed(errTooMuch)
 		}
 		if err := r.spend(costOfNode*nodes + text/16); err != nil {
@@ -469,7 +476,7 @@ func measure(v reflect.Value, depth int) (nodes, text int, nested bool) {
 	add := func(v reflect.Value) bool {
 		n, t, deep := measure(v, depth+1)
 		nodes, text, nested = nodes+n, text+t, nested || deep
-		return !nested && nodes <= maxText && text <= maxText
+		return !nested && nodes <= maxNodes && text <= maxText
 	}
 	switch v.Kind() {
 	case reflect.Interface:

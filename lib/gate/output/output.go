@@ -78,7 +78,7 @@ func summary(r *gate.Report) string {
 		parts = append(parts, fmt.Sprintf("%d refused before this change", existing))
 	}
 	what := strings.Join(parts, ", ")
-	return fmt.Sprintf("%s (%d rendered, %d shared roots not rendered twice)", cmp.Or(what, "no demand is touched"), r.Rendered, r.Shared)
+	return fmt.Sprintf("%s (%d renders; %d roots are the same on both sides)", cmp.Or(what, "no demand is touched"), r.Rendered, r.Shared)
 }
 
 // verdict is the last word: what the exit code says, too.
