@@ -7,7 +7,7 @@ FUZZTIME ?= 60s
 # The same line stands in the Dockerfile (a test compares them). The version is passed in, so a source archive gives the same binary as a clone.
 GO_BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 
-.PHONY: help test build fuzz bench image-root cluster test-cluster race e2e
+.PHONY: help test build fuzz bench image-root cluster test-cluster race e2e outage conformance
 
 help: ## Show this list (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,17 @@ race: ## Try the race between a grant and its switch 200 times on a real Kuberne
 	$(CLUSTER) run -in ../../.. -- env GRANTFIRST_RACE_TRIES=$(or $(TRIES),200) GRANTFIRST_RACE_SEED=$(SEED) go test -count=1 -timeout 60m -run Race -v ./examples/race
 
 # In a network of its own, because Argo CD listens on all addresses; so everything is built and fetched before.
-e2e: ## Replay the outage in a real Argo CD on a real Kubernetes (needs redis-server; the first build takes half an hour)
+ARGOCD_RUN = go run ./examples/outage/argocd/cmd/argocd run $(if $(ARGOCD_SRC),-source $(abspath $(ARGOCD_SRC)),-release $(or $(ARGOCD),v2)) sh -c
+
+# RUN is a pattern of test names: make e2e RUN=Rollback
+e2e: ## Replay the outage in a real Argo CD v2.14, ARGOCD=v3 (v3.2) or ARGOCD_SRC=DIR (needs redis-server; the first build takes half an hour)
 	$(CLUSTER) build
-	go run ./examples/outage/argocd/cmd/argocd run sh -c 'cd examples/outage/kubernetes && exec go run ./cmd/cluster run -in ../../.. -- go test -count=1 -v -timeout 30m ./examples/outage/e2e'
+	$(ARGOCD_RUN) 'cd examples/outage/kubernetes && exec go run ./cmd/cluster run -in ../../.. -- go test -count=1 -v -parallel 6 -timeout 30m -run "$(RUN)" ./examples/outage/e2e'
+
+outage: ## Tell the story of the outage as it happens, without grantfirst and with it (ARGOCD, ARGOCD_SRC: as for e2e)
+	$(CLUSTER) build
+	$(ARGOCD_RUN) 'cd examples/outage/kubernetes && GRANTFIRST_NARRATED=1 exec go run ./cmd/cluster run -in ../e2e -- go test -count=1 -parallel 1 -run "^(TestWithoutGrantfirst|TestTheWatcherReleases)/^the_sync_is_automated$$"'
+
+# With the flags by which Argo CD is compiled for e2e already; go vet would look at all of Argo CD.
+conformance: ## Try on the packages of Argo CD v2.14 and v3.2 what grantfirst relies on (no cluster; slow where nothing is compiled)
+	for release in v2 v3; do CGO_ENABLED=0 go test -C examples/outage/argocd/$$release -count=1 -vet=off -trimpath -buildvcs=false -ldflags "-s -w" ./conformance || exit; done

@@ -105,8 +105,6 @@ func (i *installation) shipAll(t *testing.T) {
 	}
 	i.apply(withoutProbes(t, string(stream)))
 	i.apply(shipped(i, "signer-rbac.yaml", i.signing, i.names()) + shipped(i, "watch-signer-rights.yaml", i.signing, i.names()))
-	// The component leaves the subject of the watcher's ClusterRoleBinding in namespace argocd.
-	i.apply(shipped(i, "watch-rights.yaml", i.argocd, i.names()))
 	i.Cleanup(func() {
 		for _, err := range []error{
 			i.RbacV1().ClusterRoleBindings().Delete(context.Background(), "grantfirst-watch-holds", metav1.DeleteOptions{}),

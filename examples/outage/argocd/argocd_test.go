@@ -7,13 +7,15 @@ import (
 	"testing"
 )
 
-func TestTheModuleRequiresTheRelease(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(V2.Folder, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(text), "\t"+V2.Module+" v") {
-		t.Errorf("%s/go.mod does not require %s", V2.Folder, V2.Module)
+func TestEachModuleRequiresItsRelease(t *testing.T) {
+	for _, r := range []Release{V2, V3} {
+		text, err := os.ReadFile(filepath.Join(r.Folder, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "\t"+r.Module+" v") {
+			t.Errorf("%s/go.mod does not require %s", r.Folder, r.Module)
+		}
 	}
 }
 

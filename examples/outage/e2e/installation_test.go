@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,9 +10,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,19 +55,102 @@ type installation struct {
 // space is Argo CD's namespace, by the name that the shipped files have.
 const space = "argocd"
 
-// names are those of the Applications that the tests make, one each. Signer, namespaces and repository of an Application go by its name.
-var names = []string{"plain", "hand", "watched", "healing", "keeping"}
+// names are those of shops. They are here before the shops are, because grantfirst's configuration, which is read once, names all signers;
+// so each shop takes one. The namespaces of the signers in ready are there from the start, with the rights that grantfirst needs in them;
+// those in fresh are not.
+var names = struct{ ready, fresh pool }{numbered("s", 64), numbered("n", 8)}
+
+// pool gives each of its names once.
+type pool struct {
+	all   []string
+	taken *atomic.Int64
+}
+
+func numbered(prefix string, n int) pool {
+	p := pool{taken: new(atomic.Int64)}
+	for i := range n {
+		p.all = append(p.all, fmt.Sprintf("%s%02d", prefix, i+1))
+	}
+	return p
+}
+
+func (p pool) take(t *testing.T) string {
+	t.Helper()
+	n := int(p.taken.Add(1))
+	if n > len(p.all) {
+		t.Fatalf("all %d names are taken: make the pool larger", len(p.all))
+	}
+	return p.all[n-1]
+}
 
 // scratch has what lives as long as the tests do.
 var scratch string
 
+// minutes has a line for each scenario: number, outcome, wall time, test, and what its shops have seen.
+var minutes = struct {
+	sync.Mutex
+	lines []string
+	seen  map[testing.TB][]string
+}{seen: map[testing.TB][]string{}}
+
+// scenario begins a test that runs beside others, all on one installation. number is that in the package's list.
+func scenario(t *testing.T, number string) {
+	t.Helper()
+	t.Parallel()
+	alone(t, number)
+}
+
+// alone begins a test that disturbs others. Go runs those first that are not parallel.
+func alone(t *testing.T, number string) {
+	t.Helper()
+	install(t)
+	begun := time.Now()
+	t.Cleanup(func() {
+		outcome := "ok"
+		switch {
+		case t.Failed():
+			outcome = "FAILED"
+		case t.Skipped():
+			return
+		}
+		minutes.Lock()
+		defer minutes.Unlock()
+		line := fmt.Sprintf("%3s %-6s %4.0f s  %s: %s", number, outcome, time.Since(begun).Seconds(), t.Name(), strings.Join(minutes.seen[t], "; "))
+		t.Log(line)
+		minutes.lines = append(minutes.lines, line)
+	})
+}
+
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "kustomize" {
+		kustomize(os.Args[1:])
+		return
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// kustomize is what repo-server calls for Applications without the plugin (argo-cd v2.14 util/kustomize/kustomize.go): this program by that
+// name.
+func kustomize(args []string) {
+	if len(args) == 0 || args[0] != "build" {
+		fmt.Println("v5.8.1")
+		return
+	}
+	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), args[1])
+	var stream []byte
+	if err == nil {
+		stream, err = objects.AsYaml()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Stdout.Write(stream)
 }
 
 func run(m *testing.M) (int, error) {
@@ -75,7 +163,10 @@ func run(m *testing.M) (int, error) {
 	if err := os.Chmod(scratch, 0o755); err != nil {
 		return 0, err
 	}
-	return m.Run(), nil
+	code := m.Run()
+	slices.Sort(minutes.lines)
+	fmt.Println(strings.Join(minutes.lines, "\n"))
+	return code, nil
 }
 
 // install skips the test where there is no cluster or no Argo CD. The first call installs; there is no second.
@@ -87,6 +178,7 @@ func install(t *testing.T) *installation {
 		t.Skipf("needs Argo CD: make e2e sets %s", argocd.Variable)
 	}
 	installed.once.Do(func() {
+		title("Argo CD and grantfirst are being installed in a new Kubernetes. That takes a minute.")
 		installed.Cluster = c
 		installed.err = installed.install(context.Background(), built)
 	})
@@ -130,11 +222,19 @@ func (i *installation) install(ctx context.Context, built string) error {
 	if err != nil {
 		return err
 	}
+	for _, name := range names.ready.all {
+		if err := i.Apply(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: signing-"+name+"}\n")); err != nil {
+			return err
+		}
+		if err := i.allow(ctx, name); err != nil {
+			return err
+		}
+	}
 	if err := i.Apply(ctx, rest); err != nil {
 		return err
 	}
-	return poll(ctx, "Argo CD and its sidecar are ready", func() (bool, error) {
-		for _, name := range []string{"argocd-redis", "argocd-repo-server"} {
+	return poll(ctx, "Argo CD, its sidecar and the watchers are ready", func() (bool, error) {
+		for _, name := range []string{"argocd-redis", "argocd-repo-server", "argocd-applicationset-controller", "grantfirst-watch"} {
 			if ready, err := i.rolledOut(ctx, space, name); err != nil || !ready {
 				return false, err
 			}
@@ -142,6 +242,20 @@ func (i *installation) install(ctx context.Context, built string) error {
 		s, err := i.AppsV1().StatefulSets(space).Get(ctx, "argocd-application-controller", metav1.GetOptions{})
 		return err == nil && s.Status.ReadyReplicas == 1, err
 	})
+}
+
+// allow gives grantfirst its rights in the namespace of a signer, as kubectl apply -n does: the subjects stay in Argo CD's namespace.
+func (i *installation) allow(ctx context.Context, name string) error {
+	for _, file := range []string{"signer-rbac.yaml", "watch-signer-rights.yaml"} {
+		text, err := os.ReadFile("../../argocd/" + file)
+		if err != nil {
+			return err
+		}
+		if err := i.Apply(ctx, bytes.ReplaceAll(text, []byte("\nmetadata:\n"), []byte("\nmetadata:\n  namespace: signing-"+name+"\n"))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // serveGit serves a folder of repositories by Git's own program. It ends with this process.
@@ -155,7 +269,7 @@ func (i *installation) serveGit() {
 
 // images tells the node what runs in containers. /usr is this machine's in all of them, redis-server is from there.
 func (i *installation) images(ctx context.Context, built string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-o", scratch, "../../../cmd/grantfirst", "../../signer")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", scratch, "../../../cmd/grantfirst", "../../signer")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
@@ -164,14 +278,31 @@ func (i *installation) images(ctx context.Context, built string) error {
 	if err != nil {
 		return err
 	}
-	files := map[string]string{}
-	for _, name := range []string{"argocd", "argocd-repo-server", "argocd-application-controller"} {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	files := map[string]string{"/argocd/kustomize": self}
+	for _, name := range []string{"argocd", "argocd-repo-server", "argocd-application-controller", "argocd-applicationset-controller"} {
 		files["/argocd/"+name] = filepath.Join(built, argocd.Program)
 	}
+	// Each version names its own images.
+	text, err := os.ReadFile(filepath.Join(built, argocd.Manifests))
+	if err != nil {
+		return err
+	}
+	for _, image := range regexp.MustCompile(`(?m)^ +image: (\S+?)(:[^/\s]*)?(@\S+)?$`).FindAllStringSubmatch(string(text), -1) {
+		if path.Base(image[1]) == "redis" {
+			err = i.Image(ctx, image[1], nil, 999, "/usr/bin/redis-server")
+		} else {
+			// Its pods say what to start in args; env starts that.
+			err = i.Image(ctx, image[1], files, 999, "/usr/bin/env")
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return errors.Join(
-		// Its pods say what to start in args; env starts that.
-		i.Image(ctx, "quay.io/argoproj/argocd", files, 999, "/usr/bin/env"),
-		i.Image(ctx, "redis", nil, 999, "/usr/bin/redis-server"),
 		i.Image(ctx, "grantfirst", map[string]string{
 			"/grantfirst/grantfirst":                     filepath.Join(scratch, "grantfirst"),
 			"/home/argocd/cmp-server/config/plugin.yaml": plugin,
@@ -209,10 +340,10 @@ func manifests(built string) (crds, rest []byte, err error) {
 		files["component/"+filepath.Base(file)] = string(text)
 	}
 	for name, text := range files {
-		path := filepath.Join(dir, name)
-		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		file := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(file), 0o755)
 		if err == nil {
-			err = os.WriteFile(path, []byte(text), 0o644)
+			err = os.WriteFile(file, []byte(text), 0o644)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -239,7 +370,7 @@ func manifests(built string) (crds, rest []byte, err error) {
 }
 
 const argocdKustomization = `namespace: argocd
-resources: [install.yaml, given.yaml, ../component/watch-rights.yaml, ../component/watch.yaml]
+resources: [install.yaml, given.yaml]
 components: [../component]
 configMapGenerator:
 - {name: grantfirst-config, files: [config.yaml]}
@@ -247,10 +378,10 @@ patches:
 - path: node.yaml
 `
 
-// configuration knows the signer of every test.
+// configuration knows the signer of every shop.
 func configuration() string {
 	text := "apiVersion: grantfirst.dev/v1alpha1\nkind: Config\nsigners:\n"
-	for _, name := range names {
+	for _, name := range slices.Concat(names.ready.all, names.fresh.all) {
 		text += strings.ReplaceAll(`- signerName: example.test/NAME
   namespace: signing-NAME
   policy: {configMap: {name: policy}, key: policy.json, format: pod-cert-signer}
@@ -282,7 +413,7 @@ spec:
 const node = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: argocd-cmd-params-cm}
-data: {redis.server: "127.0.0.1:6379", repo.server: "127.0.0.1:8081"}
+data: {redis.server: "127.0.0.1:6379", repo.server: "127.0.0.1:8081", applicationsetcontroller.enable.progressive.syncs: "true"}
 ---
 apiVersion: v1
 kind: Secret
@@ -302,30 +433,34 @@ spec:
     spec:
       containers:
       - name: argocd-repo-server
-        env: [{name: ARGOCD_GPG_ENABLED, value: "false"}]
+        env: [{name: ARGOCD_GPG_ENABLED, value: "false"}, {name: PATH, value: "/argocd:/usr/bin:/bin"}]
       - name: grantfirst
         env: [{name: PATH, value: /grantfirst}]
 ---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: argocd-applicationset-controller}
-spec: {replicas: 0}
+spec:
+  template:
+    spec:
+      containers:
+      - name: argocd-applicationset-controller
+        args: [/argocd/argocd-applicationset-controller, --metrics-addr, "0", --probe-addr, "0", --webhook-addr, "127.0.0.1:7000"]
 ---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: grantfirst-watch}
 spec:
-  replicas: 0
   template:
     spec:
       containers:
       - name: watch
-        args: [watch, --listen, "$(POD_IP):8080"]
+        args: [watch, --listen, "$(POD_IP):8080", --selector, example.test/released!=by-hand]
         env: [{name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]
 `
 
 // patience is how long anything may take; on a machine busy with compilers it is many times the usual.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // poll asks until check says yes.
 func poll(ctx context.Context, what string, check func() (bool, error)) error {
@@ -363,18 +498,6 @@ func (i *installation) logs() string {
 		return ""
 	}
 	return i.Events(context.Background(), space) + i.Logs(context.Background(), space)
-}
-
-// watchers sets the number of watchers and waits for them.
-func (i *installation) watchers(t *testing.T, n int) {
-	t.Helper()
-	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, n)
-	if _, err := i.AppsV1().Deployments(space).Patch(t.Context(), "grantfirst-watch", "application/merge-patch+json", []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := poll(t.Context(), fmt.Sprintf("%d watchers are ready", n), func() (bool, error) { return i.rolledOut(t.Context(), space, "grantfirst-watch") }); err != nil {
-		t.Fatalf("%v\n%s", err, i.logs())
-	}
 }
 
 func text(o *unstructured.Unstructured, fields ...string) string {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	controller "github.com/argoproj/argo-cd/v2/cmd/argocd-application-controller/commands"
+	sets "github.com/argoproj/argo-cd/v2/cmd/argocd-applicationset-controller/commands"
 	plugin "github.com/argoproj/argo-cd/v2/cmd/argocd-cmp-server/commands"
 	repository "github.com/argoproj/argo-cd/v2/cmd/argocd-repo-server/commands"
 	"github.com/spf13/cobra"
@@ -18,6 +19,8 @@ func main() {
 	switch name := filepath.Base(os.Args[0]); name {
 	case "argocd-application-controller":
 		command = controller.NewCommand()
+	case "argocd-applicationset-controller":
+		command = sets.NewCommand()
 	case "argocd-cmp-server":
 		command = plugin.NewCommand()
 	case "argocd-repo-server":

@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,10 +18,15 @@ import (
 
 const usage = `Argo CD for tests (Linux, root). In the repository:
 
-  argocd build            build what is missing; print the folder
-  argocd run COMMAND…     the same, then run the command with ` + argocd.Variable + ` set, in a network
-                          namespace that has nothing but a loopback interface: parts of Argo CD
-                          listen on all addresses, and cannot be told not to
+  argocd build [WHICH]            build what is missing; print the folder
+  argocd run [WHICH] COMMAND…     the same, then run the command with ` + argocd.Variable + ` set, in
+                                  a network namespace that has nothing but a loopback interface:
+                                  parts of Argo CD listen on all addresses, and cannot be told not to
+
+WHICH is one of
+
+  -release NAME    v2 (default) or v3
+  -source DIR      the version of a checkout of Argo CD
 `
 
 func main() {
@@ -31,23 +37,33 @@ func main() {
 }
 
 func command(args []string) error {
-	if len(args) == 0 || (args[0] != "build" && args[0] != "run") || (args[0] == "run") != (len(args) > 1) {
+	if len(args) == 0 || args[0] != "build" && args[0] != "run" {
 		fmt.Fprint(os.Stderr, usage)
 		return errors.New("which command?")
 	}
-	dir, err := find()
+	run := args[0] == "run"
+	flags := flag.NewFlagSet("argocd "+args[0], flag.ContinueOnError)
+	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
+	release := flags.String("release", argocd.V2.Folder, "")
+	source := flags.String("source", "", "")
+	if err := flags.Parse(args[1:]); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if args = flags.Args(); run != (len(args) > 0) {
+		fmt.Fprint(os.Stderr, usage)
+		return errors.New("run needs a command, build takes none")
+	}
+	built, err := build(*release, *source)
 	if err != nil {
 		return err
 	}
-	built, err := argocd.Build(context.Background(), dir, argocd.V2, os.Stderr)
-	if err != nil {
-		return err
-	}
-	if args[0] == "build" {
+	if !run {
 		fmt.Println(built)
 		return nil
 	}
-	path, err := exec.LookPath(args[1])
+	path, err := exec.LookPath(args[0])
 	if err != nil {
 		return err
 	}
@@ -56,7 +72,23 @@ func command(args []string) error {
 	if err := ownNetwork(); err != nil {
 		return fmt.Errorf("a network of its own: %w", err)
 	}
-	return syscall.Exec(path, args[1:], append(os.Environ(), argocd.Variable+"="+built))
+	return syscall.Exec(path, args, append(os.Environ(), argocd.Variable+"="+built))
+}
+
+func build(release, source string) (string, error) {
+	if source != "" {
+		return argocd.BuildSource(context.Background(), source, os.Stderr)
+	}
+	dir, err := find()
+	if err != nil {
+		return "", err
+	}
+	for _, r := range []argocd.Release{argocd.V2, argocd.V3} {
+		if r.Folder == release {
+			return argocd.Build(context.Background(), dir, r, os.Stderr)
+		}
+	}
+	return "", fmt.Errorf("no release %q: v2 or v3, or -source with a checkout", release)
 }
 
 // find returns the folder of package argocd, in this folder's repository.
