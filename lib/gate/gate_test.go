@@ -498,3 +498,40 @@ func TestNothingToRenderIsAnErrorAndNotGreen(t *testing.T) {
 		t.Errorf("a misspelt path: got %v, want ErrNothing that names it", err)
 	}
 }
+
+func TestAnApplicationSetThatCannotBeExpandedIsUnknown(t *testing.T) {
+	r := shop(t)
+	r.write(map[string]string{"sets/clusters.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: everywhere, namespace: argocd}\nspec:\n  generators: [{clusters: {}}]\n  template:\n    metadata: {name: '{{name}}-app'}\n" +
+		"    spec: {project: default, source: {repoURL: https://git.example.com/shop.git, path: shop}, destination: {name: '{{name}}', namespace: shop}}\n"})
+	r.commit("set")
+	report := check(t, newGate(t, r), "main", "main")
+	want(t, report, "unknown sets/clusters.yaml:1 [] ApplicationSet argocd/everywhere cannot be expanded: …")
+	if report.Violated() || !report.Uncertain() {
+		t.Error("what cannot be expanded is neither a violation nor green")
+	}
+}
+
+// A cut history may show an old common ancestor and hide the merge base.
+func TestAShallowCloneThatHidesTheMergeBaseIsNotJudgedByAnOlderOne(t *testing.T) {
+	r := shop(t)
+	old := r.git("rev-parse", "HEAD")
+	addGrant(r, grant("shop", "api"))
+	r.commit("newer on main")
+	// change has main in it by one of its parents, and the old commit by the other.
+	r.git("checkout", "--quiet", "-b", "side", "main")
+	r.write(map[string]string{"SIDE": "x"})
+	cut := r.commit("on top of main")
+	r.git("checkout", "--quiet", "-b", "change", old)
+	r.write(map[string]string{"README": "x"})
+	r.commit("change")
+	r.git("merge", "--quiet", "--no-edit", "side")
+	g := newGate(t, r)
+	if bases, err := g.Repository.MergeBases(commit(t, g, "main"), commit(t, g, "change")); err != nil || bases[0].ID != r.git("rev-parse", "main") {
+		t.Fatalf("in full: %v, %v", bases, err)
+	}
+	r.write(map[string]string{".git/shallow": cut + "\n"})
+	g = newGate(t, r)
+	if bases, err := g.Repository.MergeBases(commit(t, g, "main"), commit(t, g, "change")); !errors.Is(err, git.ErrShallow) {
+		t.Errorf("cut: %v, %v, want ErrShallow", bases, err)
+	}
+}
