@@ -55,7 +55,7 @@ e2e: ## Replay the outage in a real Argo CD v2.14, ARGOCD=v3 (v3.2) or ARGOCD_SR
 
 outage: ## Tell the story of the outage as it happens, without grantfirst and with it (ARGOCD, ARGOCD_SRC: as for e2e)
 	$(CLUSTER) build
-	$(ARGOCD_RUN) 'cd examples/outage/kubernetes && GRANTFIRST_NARRATED=1 exec go run ./cmd/cluster run -in ../e2e -- go test -count=1 -parallel 1 -run "^(TestWithoutGrantfirst|TestTheWatcherReleases)/^the_sync_is_automated$$"'
+	$(ARGOCD_RUN) 'cd examples/outage/kubernetes && GRANTFIRST_NARRATED=1 exec go run ./cmd/cluster run -in ../e2e -- go test -count=1 -run "^(TestWithoutGrantfirstOneCommit|TestTheWatcherReleases)/^the_sync_is_automated$$"'
 
 # With the flags by which Argo CD is compiled for e2e already; go vet would look at all of Argo CD.
 conformance: ## Try on the packages of Argo CD v2.14 and v3.2 what grantfirst relies on (no cluster; slow where nothing is compiled)

@@ -96,7 +96,10 @@ var minutes = struct {
 // scenario begins a test that runs beside others, all on one installation. number is that in the package's list.
 func scenario(t *testing.T, number string) {
 	t.Helper()
-	t.Parallel()
+	// A story is told from its beginning to its end.
+	if !narrated {
+		t.Parallel()
+	}
 	alone(t, number)
 }
 

@@ -57,7 +57,7 @@ func TestTheWatcherReleasesWithoutAnyHand(t *testing.T) {
 	} {
 		t.Run(c.when, func(t *testing.T) {
 			scenario(t, "5")
-			title("WITH GRANTFIRST", "The same commit, and the Application names the plugin. "+c.when+".")
+			title("WITH GRANTFIRST", "The same commit, and the Application names the plugin; "+c.when+".")
 			s := newShop(t, setup{application: application{automated: c.automated}, polls: c.polls})
 			s.switchOn()
 			if c.polls == nil {
