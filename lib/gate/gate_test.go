@@ -57,6 +57,34 @@ func TestWhatIsFoundOfAChange(t *testing.T) {
 			},
 			want: []string{"missing example.com/workload shop/api api shop/api.yaml:15 [shop]"},
 		},
+		"An app of apps that is a chart, and that no Application in the repository deploys, is followed": {
+			before: func(r *repo) {
+				r.write(map[string]string{
+					"bootstrap/Chart.yaml":           "apiVersion: v2\nname: bootstrap\nversion: 1.0.0\n",
+					"bootstrap/templates/extra.yaml": application("{{ .Release.Name }}-extra", "extra", "shop", ""),
+					"extra/web.yaml":                 deployment("extra", "web", "example.com/workload", "ECDSAP256"),
+				})
+			},
+			change: func(r *repo) {
+				r.write(map[string]string{"extra/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+			},
+			want: []string{"missing example.com/workload shop/api api extra/api.yaml:15 [release-name-extra]"},
+		},
+		"and so is one that is an overlay, as it prints its Applications": {
+			before: func(r *repo) {
+				r.write(map[string]string{
+					"bootstrap/base/kustomization.yaml": "resources: [extra.yaml]\n",
+					"bootstrap/base/extra.yaml":         application("extra", "extra/base", "shop", ""),
+					"bootstrap/prod/kustomization.yaml": "resources: [../base]\npatches:\n- target: {kind: Application}\n  patch: |-\n    - {op: replace, path: /spec/source/path, value: extra/prod}\n",
+					"extra/prod/web.yaml":               deployment("extra", "web", "example.com/workload", "ECDSAP256"),
+					"extra/base/api.yaml":               deployment("api", "nobody", "example.com/workload", "ECDSAP256"),
+				})
+			},
+			change: func(r *repo) {
+				r.write(map[string]string{"extra/prod/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+			},
+			want: []string{"missing example.com/workload shop/api api extra/prod/api.yaml:15 [extra]"},
+		},
 		"Another key type is denied": {
 			change: func(r *repo) { r.replace("shop/web.yaml", "ECDSAP256", "ED25519") },
 			want:   []string{"denied example.com/workload shop/web web shop/web.yaml:15 [shop]"},

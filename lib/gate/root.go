@@ -201,6 +201,36 @@ func helmSource(raw []byte) string {
 
 // discover takes every folder that can be rendered and that no other one refers to.
 func (b *building) discover(ctx context.Context) {
+	tools, plain := b.discovered()
+	for _, dir := range slices.Concat(tools, plain) {
+		b.follow(ctx, b.gate.folder(b.side.tree, dir))
+	}
+}
+
+// discoverPrinting takes kustomizations and charts that print Applications and that no Application is known to deploy: somebody made the
+// first one of an app of apps by hand.
+func (b *building) discoverPrinting(ctx context.Context) {
+	deployed := map[string]bool{}
+	for _, r := range b.side.roots {
+		deployed[r.dir] = true
+	}
+	tools, _ := b.discovered()
+	for _, dir := range tools {
+		if deployed[dir] || b.read(dir) {
+			continue
+		}
+		r := b.gate.folder(b.side.tree, dir)
+		if !b.gate.mayHave(r, "argoproj") || !b.gate.mayHave(r, "Application") {
+			continue
+		}
+		if rendered := b.gate.render(r); rendered.err != nil || len(rendered.applications) > 0 {
+			b.follow(ctx, r)
+		}
+	}
+}
+
+// discovered gives the folders that can be rendered, by a tool and as plain manifests, without those that another one refers to.
+func (b *building) discovered() (tools, others []string) {
 	var kustomizations, charts, plain []string
 	b.folders(".", b.side.tree.ID, &kustomizations, &charts, &plain)
 	referred := map[string]bool{}
@@ -235,8 +265,13 @@ func (b *building) discover(ctx context.Context) {
 		if referred[dir] || slices.Contains(plain, dir) && (within(dir, kustomizations) || b.filesReferred(dir, referred)) {
 			continue
 		}
-		b.follow(ctx, b.gate.folder(b.side.tree, dir))
+		if slices.Contains(plain, dir) {
+			others = append(others, dir)
+		} else {
+			tools = append(tools, dir)
+		}
 	}
+	return tools, others
 }
 
 func (b *building) filesReferred(dir string, referred map[string]bool) bool {

@@ -266,6 +266,7 @@ func (b *building) fromManifests(ctx context.Context) error {
 		b.take(ctx, f)
 		taken = append(taken, mine{f, slices.Clone(b.side.roots[from:])})
 	}
+	b.discoverPrinting(ctx)
 	gone := map[*root]bool{}
 	for _, t := range taken {
 		if b.read(t.found.Path) && !b.named[t.found.Namespace+"/"+t.found.Name] {
