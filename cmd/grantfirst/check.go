@@ -90,7 +90,7 @@ func gateFlags() []cli.Flag {
 		&cli.StringFlag{Name: "context", Usage: "`NAME` of the context in it (default: the current one)"},
 		&cli.StringFlag{Name: "namespace", Usage: "destination `NAMESPACE` of what no Application deploys"},
 		&cli.StringSliceFlag{Name: "repo-url", Usage: "`URL` that Applications have for this repository, beside those of its remotes; may be repeated"},
-		&cli.StringFlag{Name: "elsewhere", Value: "unknown", Usage: "`WHAT` to make of changed Applications whose source is not in this repository: unknown or ignore"},
+		&cli.StringFlag{Name: "elsewhere", Value: "unknown", Usage: "`WHAT` to make of changed Applications whose source is not in this repository, and of ApplicationSets that cannot be expanded from it: unknown or ignore"},
 		&cli.StringFlag{Name: "kube-version", Usage: "`VERSION` of Kubernetes for charts (default: that of --live, else 1.37)"},
 	}
 }
@@ -163,10 +163,31 @@ func below(root, p string) (string, error) {
 	return filepath.ToSlash(rel), nil
 }
 
+// notOwn: what is in this repository is there as it is at the head, and grants count as they are at the merge base.
+func notOwn(r *git.Repository, p string) error {
+	rel, err := below(r.Root, p)
+	if err != nil {
+		return nil // elsewhere
+	}
+	head, err := r.Commit("HEAD")
+	if err != nil {
+		return nil // nothing is committed
+	}
+	if _, err := r.Tree(head.Tree).Stat(rel); err == nil {
+		return fmt.Errorf("%s is in this repository, where policies are found by themselves, as they are at the merge base: leave it out, or where you give paths, give it as one of them", p)
+	}
+	return nil
+}
+
 // external finds policies that are not in the repository.
 func external(c *cli.Context, g *gate.Gate) error {
 	var all gate.Several
 	if paths := c.StringSlice("policy"); len(paths) > 0 {
+		for _, p := range paths {
+			if err := notOwn(g.Repository, p); err != nil {
+				return fmt.Errorf("--policy: %w", err)
+			}
+		}
 		files, err := g.ReadPolicies(paths...)
 		if err != nil {
 			return fmt.Errorf("--policy: %w", err)

@@ -85,6 +85,37 @@ func TestWhatIsFoundOfAChange(t *testing.T) {
 			},
 			want: []string{"missing example.com/workload shop/api api extra/prod/api.yaml:15 [extra]"},
 		},
+		"A hook asks in every sync, so a grant that comes now comes too late for it, though it is not touched": {
+			before: func(r *repo) {
+				r.write(map[string]string{"shop/job.yaml": strings.Replace(deployment("job", "job", "example.com/workload", "ECDSAP256"), "metadata:\n", "metadata:\n  annotations: {argocd.argoproj.io/hook: PreSync}\n", 1)})
+			},
+			change: func(r *repo) {
+				addGrant(r, grant("shop", "job"))
+				r.write(map[string]string{"shop/other.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n"})
+			},
+			want: []string{"ships-together example.com/workload shop/job job shop/job.yaml:16 [shop]"},
+		},
+		"A repository of the same name whose path is here may be this one": {
+			change: func(r *repo) {
+				r.write(map[string]string{"apps/other.yaml": strings.Replace(application("other", "shop", "other", ""), "repoURL: ", "repoURL: ssh://git@git.example.com:7999/team/shop.git # ", 1)})
+			},
+			want: []string{
+				"unknown apps/other.yaml:1 [other] Application other: ssh://git@git.example.com:7999/team/shop.git is not one of this repository's URLs, but has its name, and the path is here: say so with --repo-url ssh://git@git.example.com:7999/team/shop.git, or pass over what is elsewhere with --elsewhere ignore",
+				"unknown apps/other.yaml:1 [other] Application other: this source has changed and is not in this repository: ssh://git@git.example.com:7999/team/shop.git path shop; look at what it demands yourself, and pass over it with --elsewhere ignore",
+			},
+		},
+		"What Argo CD merges into a source is not passed over": {
+			change: func(r *repo) {
+				r.write(map[string]string{"chart/.argocd-source-chart.yaml": "helm: {parameters: [{name: serviceAccount, value: other}]}\n"})
+			},
+			want: []string{"unknown apps/chart.yaml:1 [chart] Application chart (chart) cannot be rendered: Argo CD takes more of the source from chart/.argocd-source-chart.yaml, which is not done here: look at what it changes yourself"},
+		},
+		"A tag that was not fetched is no branch": {
+			change: func(r *repo) {
+				r.replace("apps/shop.yaml", "path: shop", "targetRevision: v2.0\n    path: shop")
+			},
+			want: []string{"unknown apps/shop.yaml:1 [shop] Application shop: this source has changed and is not in this repository: https://git.example.com/shop.git path shop at v2.0; look at what it demands yourself, and pass over it with --elsewhere ignore"},
+		},
 		"Another key type is denied": {
 			change: func(r *repo) { r.replace("shop/web.yaml", "ECDSAP256", "ED25519") },
 			want:   []string{"denied example.com/workload shop/web web shop/web.yaml:15 [shop]"},

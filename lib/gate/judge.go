@@ -91,9 +91,17 @@ func (j *judgement) judge(ctx context.Context) error {
 
 // unexpanded is what could not be expanded on either side, each once.
 func (j *judgement) unexpanded() []Finding {
-	out := slices.Clone(j.head.unknown)
+	var out []Finding
+	for _, f := range j.head.unknown {
+		both := slices.ContainsFunc(j.base.unknown, func(o Finding) bool { return o.Path == f.Path && o.Message == f.Message })
+		if both && j.gate.IgnoreElsewhere && strings.HasPrefix(f.Message, "ApplicationSet ") {
+			j.report.Elsewhere = append(j.report.Elsewhere, f.Message)
+			continue
+		}
+		out = append(out, f)
+	}
 	for _, f := range j.base.unknown {
-		if !slices.ContainsFunc(out, func(o Finding) bool {
+		if !slices.ContainsFunc(j.head.unknown, func(o Finding) bool {
 			return o.Path == f.Path && o.Application == f.Application && o.Message == f.Message
 		}) {
 			f.Message = "at the merge base: " + f.Message
@@ -237,7 +245,8 @@ func (j *judgement) place(f Finding, l *located) {
 
 // add judges one demand of the head. unchanged: its object is the same at the merge base.
 func (j *judgement) add(ctx context.Context, l *located, unchanged bool) {
-	v, message := j.verdict(ctx, l, unchanged)
+	// A hook runs in every sync, so its pods ask anew whether or not it is touched.
+	v, message := j.verdict(ctx, l, unchanged && !l.hook)
 	f := j.finding(l, v, j.head, "%s", message)
 	f.Existing = unchanged && (v == Missing || v == Denied)
 	if f.Existing {
@@ -250,6 +259,9 @@ func (j *judgement) add(ctx context.Context, l *located, unchanged bool) {
 }
 
 func (j *judgement) verdict(ctx context.Context, l *located, unchanged bool) (Verdict, string) {
+	if l.Namespace == "" {
+		return Unknown, fmt.Sprintf("%s for ServiceAccount %s: neither the object nor an Application says which namespace it goes to: give --namespace", l.SignerName, l.ServiceAccount)
+	}
 	s := j.gate.Config.Signer(l.SignerName)
 	if s == nil {
 		if j.gate.Config.UnknownSigner == config.UnknownAllow {

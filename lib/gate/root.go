@@ -36,9 +36,9 @@ type found struct {
 	demand.Demand
 	// text is the digest of its document.
 	text string
-	// onDelete: it is in a hook that runs on deletion.
-	onDelete bool
-	place    place
+	// onDelete: it is in a hook that runs on deletion. hook: it is in a hook of any kind.
+	onDelete, hook bool
+	place          place
 }
 
 // place is where something stands: a file and a line, or only a hint where that has to be looked for.
@@ -145,11 +145,12 @@ func (out *rendered) read(g *Gate, r *root, stream *manifest.Stream, result *ren
 		if err != nil {
 			return err
 		}
-		never, onDelete := hold.Hook(heads[d.Item].Annotations)
+		annotations := heads[d.Item].Annotations
+		never, onDelete := hold.Hook(annotations)
 		if never {
 			continue // its author keeps Argo CD from applying it
 		}
-		f := found{Demand: *d, text: digest(string(doc.Raw)), onDelete: onDelete}
+		f := found{Demand: *d, text: digest(string(doc.Raw)), onDelete: onDelete, hook: annotations["argocd.argoproj.io/hook"]+annotations["helm.sh/hook"] != ""}
 		if p, before := at(result.Origins, doc.Line); p != "" {
 			f.place = place{path: p, line: firstLine(doc) - before + lineIn(doc.Raw, d)}
 		} else {

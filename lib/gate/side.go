@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -131,7 +132,8 @@ type building struct {
 	// named are the Applications that roots print, and printing those roots.
 	named    map[string]bool
 	printing []*root
-	foreign  int
+	// foreign counts the sources that are not in this repository, and similar those that may be all the same.
+	foreign, similar int
 }
 
 func (b *building) fromPaths(ctx context.Context) error {
@@ -251,7 +253,9 @@ func (b *building) fromManifests(ctx context.Context) error {
 		all, unknown = append(all, found...), append(unknown, u...)
 	}
 	if len(all)+len(unknown) == 0 {
-		b.discover(ctx)
+		if b.discoverPrinting(ctx); len(b.printing) == 0 {
+			b.discover(ctx)
+		}
 		return nil
 	}
 	// What a root that prints Applications reads counts as it prints it: a base of an overlay is none by itself. Those are known only when
@@ -283,7 +287,7 @@ func (b *building) fromManifests(ctx context.Context) error {
 			b.unknown(u)
 		}
 	}
-	if len(b.side.roots) == 0 && b.foreign > 0 && len(b.side.unknown) == 0 {
+	if len(b.side.roots) == 0 && b.foreign > 0 && len(b.side.unknown) == b.similar {
 		return fmt.Errorf("%w: %d sources of Applications, and none has a repoURL of this repository (%s): name it as the Applications do with --repo-url", ErrNothing,
 			b.foreign, cmp.Or(strings.Join(slices.Sorted(maps.Keys(b.gate.own)), ", "), "it has no remote"))
 	}
@@ -424,13 +428,48 @@ func (b *building) take(ctx context.Context, a *app) {
 		tree, ok := b.treeOf(&s.Source)
 		if !ok {
 			b.foreign++
+			if b.looksOwn(&s.Source) && !b.gate.IgnoreElsewhere {
+				b.similar++
+				b.cannot(Finding{Application: a.name, Path: a.found.Path, Line: a.found.Line, Message: fmt.Sprintf(
+					"Application %s: %s is not one of this repository's URLs, but has its name, and the path is here: say so with --repo-url %[2]s, or pass over what is elsewhere with --elsewhere ignore", a.name, s.RepoURL)})
+			}
 			b.side.elsewhere[a.name+"\x00"+s.Raw] = elsewhere{a.name, sourceName(&s.Source), a.found.Path, a.found.Line}
 			continue
 		}
 		r := &root{application: a.name, cluster: a.cluster, dir: path.Clean(cmp.Or(strings.TrimLeft(s.Path, "/"), ".")), path: a.found.Path, line: a.found.Line, options: s.options, broken: s.broken}
+		if name := overriding(tree, r.dir, a.found.Name); name != "" && r.broken == nil {
+			r.broken = fmt.Errorf("Argo CD takes more of the source from %s, which is not done here: look at what it changes yourself", name)
+		}
 		b.gate.address(tree, r)
 		b.follow(ctx, r)
 	}
+}
+
+// overriding gives the file that Argo CD merges into a source, which Image Updater writes; empty where there is none (argo-cd v2.14
+// reposerver/repository/repository.go mergeSourceParameters).
+func overriding(tree *git.Tree, dir, application string) string {
+	for _, name := range []string{".argocd-source.yaml", ".argocd-source-" + application + ".yaml"} {
+		if _, err := tree.Stat(path.Join(dir, name)); err == nil {
+			return path.Join(dir, name)
+		}
+	}
+	return ""
+}
+
+// looksOwn: a repository of the same name, with the path of the source in this tree, may well be this one by another URL.
+func (b *building) looksOwn(s *plugin.Source) bool {
+	if s.Chart != "" || s.Path == "" || b.gate.isOwn(s.RepoURL) {
+		return false
+	}
+	if _, err := b.side.tree.Stat(path.Clean(strings.TrimLeft(s.Path, "/"))); err != nil {
+		return false
+	}
+	for own := range b.gate.own {
+		if path.Base(own) == path.Base(canonical(s.RepoURL)) {
+			return true
+		}
+	}
+	return false
 }
 
 // sourceName says where a source is that is not here.
@@ -524,11 +563,17 @@ func (b *building) treeOf(s *plugin.Source) (*git.Tree, bool) {
 
 // isBranch: the revision follows a branch, which this change will be merged into now or later.
 func isBranch(r *git.Repository, revision string) bool {
-	if revision == "" || revision == "HEAD" {
+	if revision == "" || revision == "HEAD" || strings.HasPrefix(revision, "refs/heads/") {
 		return true
+	}
+	// A tag may not have been fetched, and what is called like a version is more often one than a branch.
+	if strings.HasPrefix(revision, "refs/") || version.MatchString(revision) && !r.IsBranch(revision) {
+		return false
 	}
 	return !isCommit(revision) && !strings.ContainsAny(revision, "*<>=~^ ") && !r.IsTag(revision)
 }
+
+var version = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+)*([-+.].*)?$`)
 
 func isCommit(revision string) bool {
 	return len(revision) >= 7 && len(revision) <= 64 && strings.Trim(revision, "0123456789abcdef") == ""

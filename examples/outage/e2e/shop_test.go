@@ -390,10 +390,10 @@ func (s *shop) push(message string, files map[string]string) {
 	s.mutex.Lock()
 	apps := slices.Clone(s.apps)
 	s.mutex.Unlock()
+	// One after the other: of the children of an ApplicationSet that goes step by step, one that is refreshed before those in front of it
+	// begins before them.
 	for _, a := range apps {
 		a.refresh("normal")
-	}
-	for _, a := range apps {
 		a.discovered()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,8 +38,10 @@ type Repository struct {
 	// overlaid are the files of trees that git does not know.
 	overlaid sync.Map
 
-	tagsOnce sync.Once
-	tags     map[string]bool
+	tagsOnce     sync.Once
+	branchesOnce sync.Once
+	tags         map[string]bool
+	branches     map[string]bool
 }
 
 // Errors that a person ends by fetching more.
@@ -425,12 +428,24 @@ func keys[V any](m map[string]V) func(yield func(string) bool) {
 
 // IsTag reports whether a tag has that name.
 func (r *Repository) IsTag(name string) bool {
-	r.tagsOnce.Do(func() {
-		r.tags = map[string]bool{}
-		out, _ := r.run(nil, "for-each-ref", "--format=%(refname:strip=2)", "refs/tags")
-		for line := range strings.Lines(string(out)) {
-			r.tags[strings.TrimSpace(line)] = true
-		}
-	})
+	r.tagsOnce.Do(func() { r.tags = r.names("strip=2", "refs/tags") })
 	return r.tags[name]
+}
+
+// IsBranch reports whether a branch has that name, here or at a remote as far as that was fetched.
+func (r *Repository) IsBranch(name string) bool {
+	r.branchesOnce.Do(func() {
+		r.branches = r.names("strip=2", "refs/heads")
+		maps.Copy(r.branches, r.names("strip=3", "refs/remotes"))
+	})
+	return r.branches[name]
+}
+
+func (r *Repository) names(strip, below string) map[string]bool {
+	names := map[string]bool{}
+	out, _ := r.run(nil, "for-each-ref", "--format=%(refname:"+strip+")", below)
+	for line := range strings.Lines(string(out)) {
+		names[strings.TrimSpace(line)] = true
+	}
+	return names
 }
