@@ -108,7 +108,7 @@ func TestWhatIsFoundOfAChange(t *testing.T) {
 			change: func(r *repo) {
 				r.write(map[string]string{"chart/.argocd-source-chart.yaml": "helm: {parameters: [{name: serviceAccount, value: other}]}\n"})
 			},
-			want: []string{"unknown apps/chart.yaml:1 [chart] Application chart (chart) cannot be rendered: Argo CD takes more of the source from chart/.argocd-source-chart.yaml, which is not done here: look at what it changes yourself"},
+			want: []string{"unknown apps/chart.yaml:1 [chart] Application chart (chart) cannot be rendered: chart/.argocd-source-chart.yaml: Argo CD merges it into the source, which is not done here: look at what it changes yourself"},
 		},
 		"A tag that was not fetched is no branch": {
 			change: func(r *repo) {

@@ -438,7 +438,7 @@ func (b *building) take(ctx context.Context, a *app) {
 		}
 		r := &root{application: a.name, cluster: a.cluster, dir: path.Clean(cmp.Or(strings.TrimLeft(s.Path, "/"), ".")), path: a.found.Path, line: a.found.Line, options: s.options, broken: s.broken}
 		if name := overriding(tree, r.dir, a.found.Name); name != "" && r.broken == nil {
-			r.broken = fmt.Errorf("Argo CD takes more of the source from %s, which is not done here: look at what it changes yourself", name)
+			r.broken = fmt.Errorf("%s: Argo CD merges it into the source, which is not done here: look at what it changes yourself", name)
 		}
 		b.gate.address(tree, r)
 		b.follow(ctx, r)
