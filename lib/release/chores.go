@@ -186,19 +186,11 @@ func (w *Watcher) sweepOrphan(ctx context.Context, c *chore) error {
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	client := c.cluster.Client.Resource(holds).Namespace(c.marker.Namespace)
-	live, err := client.Get(ctx, c.marker.Name, metav1.GetOptions{})
-	if err == nil {
-		if of, _, _ := unstructured.NestedString(live.Object, "spec", "application"); of != w.instance(c.of) {
-			return nil
-		}
-		uid := live.GetUID()
-		err = client.Delete(ctx, c.marker.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	}
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	if err == nil {
+	deleted, err := deleteLive(ctx, c.cluster.Client.Resource(holds).Namespace(c.marker.Namespace), c.marker.Name, func(live *unstructured.Unstructured) bool {
+		of, _, _ := unstructured.NestedString(live.Object, "spec", "application")
+		return of == w.instance(c.of)
+	})
+	if deleted {
 		w.Log.Info("deleted the marker", "application", c.of.String(), "hold", c.marker.Name, "why", "its Application is gone")
 	}
 	return err

@@ -62,7 +62,18 @@ func newInventory(client dynamic.Interface, of schema.GroupVersionResource, name
 }
 
 func (i *inventory) onChange(do func(*unstructured.Unstructured)) {
-	handle := func(object any) {
+	handle := handler(do)
+	// An informer takes handlers for as long as it has not been stopped.
+	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: handle, UpdateFunc: func(_, o any) { handle(o) }, DeleteFunc: handle})
+}
+
+func (i *inventory) onDelete(do func(*unstructured.Unstructured)) {
+	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: handler(do)})
+}
+
+// handler takes what an informer hands out; an object that went while nobody watched is handed out as it was seen last.
+func handler(do func(*unstructured.Unstructured)) func(any) {
+	return func(object any) {
 		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = gone.Obj
 		}
@@ -70,19 +81,6 @@ func (i *inventory) onChange(do func(*unstructured.Unstructured)) {
 			do(o)
 		}
 	}
-	// An informer takes handlers for as long as it has not been stopped.
-	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: handle, UpdateFunc: func(_, o any) { handle(o) }, DeleteFunc: handle})
-}
-
-func (i *inventory) onDelete(do func(*unstructured.Unstructured)) {
-	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
-		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-			object = gone.Obj
-		}
-		if o, ok := object.(*unstructured.Unstructured); ok {
-			do(o)
-		}
-	}})
 }
 
 func (i *inventory) get(namespace, name string) *unstructured.Unstructured {

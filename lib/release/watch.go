@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -555,16 +556,8 @@ func (w *Watcher) deleteMarker(ctx context.Context, a *Application, h *held, m M
 	if m.Group == "apps" {
 		of = deployments
 	}
-	client := c.Client.Resource(of).Namespace(m.Namespace)
-	live, err := client.Get(ctx, m.Name, metav1.GetOptions{})
-	if err == nil {
-		uid := live.GetUID()
-		err = client.Delete(ctx, m.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	}
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil
-	case apierrors.IsForbidden(err):
+	_, err := deleteLive(ctx, c.Client.Resource(of).Namespace(m.Namespace), m.Name, func(*unstructured.Unstructured) bool { return true })
+	if apierrors.IsForbidden(err) {
 		// Trying again every second would not help; after a minute it is tried again.
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
@@ -572,6 +565,22 @@ func (w *Watcher) deleteMarker(ctx context.Context, a *Application, h *held, m M
 		return nil
 	}
 	return err
+}
+
+// deleteLive deletes an object as it stands, if it is the one that is meant. One that is gone, or another by now, is no error.
+func deleteLive(ctx context.Context, client dynamic.ResourceInterface, name string, meant func(*unstructured.Unstructured) bool) (deleted bool, err error) {
+	live, err := client.Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		if !meant(live) {
+			return false, nil
+		}
+		uid := live.GetUID()
+		err = client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // observed is the Application as it is known now with all that a decision needs; nil where it is gone or has never been held.
