@@ -96,7 +96,9 @@ func (m *Migration) document(n int, root *yaml.Node) {
 	if source := field(spec, "source"); source != nil {
 		m.source(where+": "+at+".source", source)
 	}
-	if sources := field(spec, "sources"); sources != nil {
+	if sources := field(spec, "sources"); sources != nil && sources.Kind != yaml.SequenceNode {
+		m.left(where+": "+at+".sources", "not a list of its own: write the sources out here")
+	} else if sources != nil {
 		for i, source := range sources.Content {
 			m.source(fmt.Sprintf("%s: %s.sources[%d]", where, at, i), source)
 		}
@@ -110,6 +112,14 @@ func (m *Migration) left(where, what string) { m.Left = append(m.Left, where+": 
 
 // source migrates one source, all of it or nothing.
 func (m *Migration) source(where string, node *yaml.Node) {
+	if node.Kind != yaml.MappingNode {
+		m.left(where, "not a mapping of its own: write the source out here")
+		return
+	}
+	if field(node, "<<") != nil {
+		m.left(where, "it takes fields from elsewhere by <<: write them out here")
+		return
+	}
 	if field(node, "plugin") != nil {
 		if name := text(field(field(node, "plugin"), "name")); name != pluginName {
 			m.left(where, fmt.Sprintf("it uses plugin %q already", name))

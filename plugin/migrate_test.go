@@ -93,6 +93,23 @@ func TestWhatCannotBeMigratedStaysAndIsSaid(t *testing.T) {
 	}
 }
 
+func TestASourceThatIsNotWrittenOutInItsPlaceStaysAndIsSaid(t *testing.T) {
+	for name, test := range map[string]struct{ spec, why string }{
+		"no source":                  {"{source: }", "spec.source: not a mapping of its own"},
+		"an alias":                   {"{x: &a {path: p}, source: *a}", "spec.source: not a mapping of its own"},
+		"fields of another mapping":  {"{x: &a {helm: {releaseName: r}}, source: {<<: *a, path: p}}", "spec.source: it takes fields from elsewhere"},
+		"an alias among the sources": {"{x: &a {path: p}, sources: [*a]}", "spec.sources[0]: not a mapping of its own"},
+		"an alias of the sources":    {"{x: &a [{path: p}], sources: *a}", "spec.sources: not a list of its own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := Migrate([]byte("kind: Application\nmetadata: {name: web}\nspec: " + test.spec + "\n"))
+			if err != nil || m.Migrated != 0 || len(m.Left) != 1 || !strings.Contains(m.Left[0], test.why) || strings.Contains(string(m.Stream), "plugin") {
+				t.Fatalf("%v, %+v\n%s", err, m, m.Stream)
+			}
+		})
+	}
+}
+
 func TestMigrateTakesSetsAndSeveralSources(t *testing.T) {
 	m, err := Migrate([]byte(`apiVersion: argoproj.io/v1alpha1
 kind: ApplicationSet
