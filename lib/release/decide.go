@@ -616,6 +616,8 @@ func (d *decision) start() {
 	}
 	if opened := p.Opened.Add(standsNewer); opened.After(ready) {
 		ready = opened
+	} else if d.healsInPart() {
+		ready = d.now
 	}
 	switch {
 	case d.Status.Sync.Status == statusSynced && !partial:
@@ -647,6 +649,13 @@ func (d *decision) start() {
 		p.Started = true
 		d.do(Sync, "nothing else starts the sync")
 	}
+}
+
+// healsInPart: the sync that Argo CD would start is a partial one, and it does so at once. It has just attempted the revision, but with
+// manifests that were still held, while the fresh ones came of a refresh during that sync.
+func (d *decision) healsInPart() bool {
+	s := d.Status.OperationState
+	return d.selfHeals() && d.RollingSync == nil && s != nil && s.full() && d.onHeld(s) && d.historyHas()
 }
 
 // historyHas: the revision was synced before, held.

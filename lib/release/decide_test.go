@@ -270,6 +270,21 @@ func TestProtocol(t *testing.T) {
 				t.Errorf("remembers %v", w.memory)
 			}
 		},
+		"where the comparison became fresh during one more held sync, the full one begins as that ends: Argo CD would only heal a part": func(t *testing.T) {
+			for policy, want := range map[string]Action{`{"automated":{"prune":true,"selfHeal":true}}`: Sync, `{"automated":{"prune":true}}`: None} {
+				w := newWorld(t)
+				w.policy(policy)
+				w.expect(map[Action]Action{Sync: Arm, None: None}[want])
+				w.operation(phaseRunning, "t2")
+				w.hold("sha256:d1", Yes)
+				w.freshlyCompared()
+				w.expect(None)
+				w.after(100 * time.Millisecond)
+				w.status("history", `[{"id":4,"revision":"c0"},{"id":5,"revision":"c1"},{"id":6,"revision":"c1"}]`)
+				w.heldOperation("t2")
+				w.expect(want)
+			}
+		},
 		"a refresh that has not been taken up is repeated after a second, as a change": func(t *testing.T) {
 			w := refreshed(t)
 			w.after(900 * time.Millisecond)
@@ -459,8 +474,6 @@ func TestProtocol(t *testing.T) {
 			w := comparedFresh(t)
 			w.heldOperation("t1")
 			w.memory = nil
-			w.expect(None)
-			w.after(time.Second)
 			w.expect(Sync)
 		},
 		"an operation that says Succeeded after the refresh, and applied the marker, ran on held manifests": func(t *testing.T) {

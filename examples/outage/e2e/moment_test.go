@@ -138,8 +138,11 @@ func TestAnothersHardRefreshAtTheMomentOfReleaseChangesNothing(t *testing.T) {
 				s.isRound(n)
 			}
 			s.stays(5*time.Second, "nothing more happens", func() bool { return s.last() == settled })
-			if full() != 3 || partial() != 0 {
-				t.Errorf("%d full syncs of the workload and %d partial ones, want three and none", full(), partial())
+			// A partial one may come before a full one where somebody's refresh found it released during a sync that was still held: Argo CD and
+			// the watcher begin at the same moment then (docs/release.md).
+			s.says("%d full syncs of the workload and %d partial ones", full(), partial())
+			if full() != 3 {
+				t.Errorf("%d full syncs of the workload, want three", full())
 			}
 			s.hooksRan(1) // since the last round
 		})
