@@ -662,25 +662,29 @@ type applicationSet struct {
 	} `json:"status"`
 }
 
+// rollingSync is what the ApplicationSet of that name says about the Application, if it is one that goes step by step.
 func (w *Watcher) rollingSync(k key, name string) *RollingSync {
 	for _, i := range w.sets {
-		object := i.get(k.namespace, name)
-		if object == nil {
-			continue
+		if object := i.get(k.namespace, name); object != nil {
+			return readRollingSync(object, k.name)
 		}
-		set := &applicationSet{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, set); err != nil || set.Spec.Strategy.Type != "RollingSync" {
-			return nil
-		}
-		r := &RollingSync{Prune: set.Spec.Template.Spec.SyncPolicy.Automated.Prune}
-		for _, s := range set.Status.ApplicationStatus {
-			if s.Application == k.name {
-				r.Status, r.Step = s.Status, s.Step
-			}
-		}
-		return r
 	}
 	return nil
+}
+
+// readRollingSync is what an ApplicationSet says about one of its Applications; nil where it does not go step by step.
+func readRollingSync(object *unstructured.Unstructured, application string) *RollingSync {
+	set := &applicationSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, set); err != nil || set.Spec.Strategy.Type != "RollingSync" {
+		return nil
+	}
+	r := &RollingSync{Prune: set.Spec.Template.Spec.SyncPolicy.Automated.Prune}
+	for _, s := range set.Status.ApplicationStatus {
+		if s.Application == application {
+			r.Status, r.Step = s.Status, s.Step
+		}
+	}
+	return r
 }
 
 // judge finds the live marker, and whether what it waits for is loaded.

@@ -30,6 +30,9 @@ const (
 	Program = "argocd"
 	// Manifests is Argo CD's own installation without API server and UI.
 	Manifests = "core-install.yaml"
+	// Verifier is the script of Argo CD's image that looks at the signatures of commits. v3.5 calls it for every render, and older ones only
+	// where a project demands signatures.
+	Verifier = "git-verify-wrapper.sh"
 )
 
 // Release is a version of Argo CD.
@@ -100,7 +103,7 @@ func BuildSource(ctx context.Context, source string, log io.Writer) (string, err
 	}
 	// Named by what it is, so that nothing is taken away from tests that run on another state of it.
 	sum := sha256.New()
-	for _, name := range []string{Program, Manifests} {
+	for _, name := range []string{Program, Manifests, Verifier} {
 		file, err := os.Open(filepath.Join(part, name))
 		if err != nil {
 			return "", fmt.Errorf("build %s: %w", source, err)
@@ -151,7 +154,7 @@ func (r Release) key(ctx context.Context, module string) (string, error) {
 		return "", err
 	}
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%q %q\n", platform, flags)
+	fmt.Fprintf(sum, "%q %q %q\n", platform, flags, []string{Program, Manifests, Verifier})
 	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
 		text, err := os.ReadFile(filepath.Join(module, name))
 		if err != nil {
@@ -174,11 +177,16 @@ func build(ctx context.Context, module, main, sources, into string) error {
 	if _, err := tool(ctx, module, append(args, "-o", filepath.Join(into, Program), main)...); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(filepath.Join(sources, "manifests", Manifests))
-	if err != nil {
-		return err
+	for from, mode := range map[string]fs.FileMode{"manifests/" + Manifests: 0o644, "hack/" + Verifier: 0o755} {
+		text, err := os.ReadFile(filepath.Join(sources, from))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(into, filepath.Base(from)), text, mode); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(filepath.Join(into, Manifests), text, 0o644)
+	return nil
 }
 
 // tool runs the go command and returns what it prints.

@@ -285,7 +285,7 @@ func (i *installation) images(ctx context.Context, built string) error {
 	if err != nil {
 		return err
 	}
-	files := map[string]string{"/argocd/kustomize": self}
+	files := map[string]string{"/argocd/kustomize": self, "/argocd/" + argocd.Verifier: filepath.Join(built, argocd.Verifier)}
 	for _, name := range []string{"argocd", "argocd-repo-server", "argocd-application-controller", "argocd-applicationset-controller"} {
 		files["/argocd/"+name] = filepath.Join(built, argocd.Program)
 	}

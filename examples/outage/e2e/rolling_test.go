@@ -128,6 +128,7 @@ func (s *stages) steps() string {
 func TestAHeldStepHoldsTheStepsBehindIt(t *testing.T) {
 	scenario(t, "12")
 	s := newStages(t, "one")
+	s.record("held-step")
 	s.push("each step has something new, and the first a grant and its switch", map[string]string{
 		"one/policy.yaml": policy(grant), "one/web.yaml": workload + certificate,
 		"two/turn.yaml": turn("two", "after"), "three/turn.yaml": turn("three", "after"),
