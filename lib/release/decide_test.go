@@ -285,6 +285,21 @@ func TestProtocol(t *testing.T) {
 				w.expect(want)
 			}
 		},
+		"how long a release had to wait for its turn is known": func(t *testing.T) {
+			w := newWorld(t)
+			w.noOperation()
+			w.o.MayBegin = false
+			w.hold("sha256:d1", Yes)
+			loaded := w.now
+			w.expect(None)
+			w.after(5 * time.Second)
+			w.expect(None)
+			w.o.MayBegin = true
+			w.expect(Refresh)
+			if p := w.memory[mark]; !p.Loaded.Equal(loaded) || !p.Begun.Equal(w.now) {
+				t.Errorf("loaded at %s and begun at %s, want %s and %s", p.Loaded, p.Begun, loaded, w.now)
+			}
+		},
 		"a refresh that has not been taken up is repeated after a second, as a change": func(t *testing.T) {
 			w := refreshed(t)
 			w.after(900 * time.Millisecond)

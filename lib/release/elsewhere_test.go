@@ -87,9 +87,9 @@ func TestAnApplicationInALaterStepIsSaidSoon(t *testing.T) {
 		f.signer(grantsNone)
 		f.held("web")
 		f.put(applications, strings.Replace(named(heldApplication, "web"), "uid: app-web", "uid: app-web, "+ownedByFleet, 1))
+		f.put(applicationSets, strings.Replace(fleet, "SIGNERS", "2", 1))
 		f.watch(t, nil)
 		after(5 * time.Minute)
-		f.put(applicationSets, strings.Replace(fleet, "SIGNERS", "2", 1))
 		f.put(applications, strings.NewReplacer("OWNER", ownedByFleet, "PROJECT", "default", "AUTOMATED", "", "PHASE", "Succeeded", "POLICY", "policy").Replace(granting))
 		after(lookElsewhere)
 		got := f.told()
@@ -100,11 +100,13 @@ func TestAnApplicationInALaterStepIsSaidSoon(t *testing.T) {
 }
 
 func TestAGrantInALaterWaveOfTheSameAppOfApps(t *testing.T) {
-	for name, message := range map[string]string{
-		GrantInLaterWave: "waiting for healthy state of argoproj.io/Application/web and 1 more resources",
-		NobodyGrants:     "waiting for healthy state of apps/Deployment/web",
+	const waits = "waiting for healthy state of argoproj.io/Application/web and 1 more resources"
+	for name, c := range map[string]struct{ phase, message, want string }{
+		"it waits for this one":              {"Running", waits, GrantInLaterWave},
+		"it waits for another object":        {"Running", "waiting for healthy state of apps/Deployment/web", NobodyGrants},
+		"it waited for this one and gave up": {"Failed", waits, NobodyGrants},
 	} {
-		t.Run(message, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeCluster(t)
 				f.signer(grantsNone)
@@ -112,10 +114,10 @@ func TestAGrantInALaterWaveOfTheSameAppOfApps(t *testing.T) {
 				f.put(applications, strings.Replace(named(heldApplication, "web"), "uid: app-web", `uid: app-web, annotations: {argocd.argoproj.io/tracking-id: "apps:argoproj.io/Application:argocd/web"}`, 1))
 				f.put(applications, `{apiVersion: argoproj.io/v1alpha1, kind: Application, metadata: {name: apps, namespace: argocd, uid: app-apps},
 					spec: {project: default, destination: {server: https://kubernetes.default.svc}},
-					status: {sync: {status: OutOfSync}, operationState: {phase: Running, message: "`+message+`"}}}`)
+					status: {sync: {status: OutOfSync}, operationState: {phase: `+c.phase+`, message: "`+c.message+`"}}}`)
 				f.watch(t, nil)
 				after(65 * time.Second)
-				if got := f.told(); len(got) != 1 || !strings.HasPrefix(got[0], name) {
+				if got := f.told(); len(got) != 1 || !strings.HasPrefix(got[0], c.want) {
 					t.Errorf("told %q", got)
 				}
 			})

@@ -54,7 +54,11 @@ func TestMetrics(t *testing.T) {
 		c.signer(grantsNone)
 		c.held("web")
 		w := c.watch(t, nil)
-		after(90 * time.Second)
+		after(30 * time.Second)
+		// What a second one loads makes the first one's policy no newer.
+		c.replica("signer-2")
+		c.loads("signer-2", grantsNone)
+		after(time.Minute)
 		none := policy.Revision([]byte(grantsNone))
 		expectMetrics(t, w,
 			`grantfirst_hold_age_seconds{application="web",hold="grantfirst-0000000000-none",namespace="argocd",signer="example.com/workload"} 89.9`,
@@ -73,12 +77,48 @@ func TestMetrics(t *testing.T) {
 			`grantfirst_release_begin_seconds_sum 0`,
 			`grantfirst_release_duration_seconds_sum 0.3`)
 		c.loads("signer-1", grants("web"))
+		c.loads("signer-2", grants("web"))
 		after(3 * time.Hour)
 		got := strings.Join(scrape(t, w), "\n")
 		for _, gone := range []string{"grantfirst_hold_", "grantfirst_override", none} {
 			if strings.Contains(got, gone) {
 				t.Errorf("still %s in\n%s", gone, got)
 			}
+		}
+	})
+}
+
+func TestARefreshThatIsRepeatedIsOneBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t)
+		c.signer(grants("web"))
+		c.held("web")
+		w := c.watch(t, nil)
+		after(10 * time.Second)
+		if n := len(c.refreshes()); n < 2 {
+			t.Fatalf("refreshed %d times, want it repeated", n)
+		}
+		expectMetrics(t, w, `grantfirst_release_begin_seconds_count 1`, `grantfirst_releases_in_flight 1`)
+	})
+}
+
+func TestWhatOnlyWaitsForASyncWindowIsNoHoldAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t)
+		c.signer(grants("web"))
+		c.held("web")
+		c.put(projects, `{apiVersion: argoproj.io/v1alpha1, kind: AppProject, metadata: {name: frozen, namespace: argocd},
+			spec: {syncWindows: [{kind: deny, schedule: "0 0 * * *", duration: 24h, applications: ["*"]}]}}`)
+		c.put(applications, strings.NewReplacer("project: default", "project: frozen", "sync: {status: Synced", "sync: {status: OutOfSync",
+			"namespace: shop, name: web}", "namespace: shop, name: web, status: OutOfSync}",
+			"name: "+markerOf("web")+", status: Synced}\n", "name: "+markerOf("web")+", status: OutOfSync, requiresPruning: true}\n").Replace(named(heldApplication, "web")))
+		w := c.watch(t, nil)
+		after(time.Minute)
+		w.mutex.Lock()
+		n := len(w.held)
+		w.mutex.Unlock()
+		if got := strings.Join(scrape(t, w), "\n"); n != 1 || strings.Contains(got, "grantfirst_hold_") {
+			t.Errorf("%d Applications are looked after, want one that is not counted as held:\n%s", n, got)
 		}
 	})
 }

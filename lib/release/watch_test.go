@@ -658,3 +658,27 @@ func TestAnApplicationElsewhereIsJudgedByItsOwnCluster(t *testing.T) {
 		}
 	})
 }
+
+func TestAnApplicationElsewhereIsNotRegeneratedForTheSignersHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, elsewhere := newFakeCluster(t), newFakeCluster(t)
+		own.signer(grants("web"))
+		elsewhere.signer(grants("web"))
+		own.put(applications, strings.Replace(named(outOfSync, "web"), "https://kubernetes.default.svc", "https://eu.example.com", 1))
+		own.watch(t, func(w *Watcher) {
+			w.Config.Clusters = []config.Cluster{{Name: "eu", Destinations: []string{"https://eu.example.com"}, Kubeconfig: "/etc/grantfirst/eu.yaml"}}
+			w.Elsewhere = func(*config.Cluster) (Cluster, error) { return Cluster{elsewhere, time.Now}, nil }
+		})
+		after(time.Minute)
+		own.loads("signer-1", grantsNone)
+		after(time.Minute)
+		if got := own.done(); len(got) != 0 {
+			t.Fatalf("patched for a signer that it does not ask: %v", got)
+		}
+		elsewhere.loads("signer-1", grantsNone)
+		after(time.Minute)
+		if got := own.refreshes(); len(got) != 1 {
+			t.Errorf("patched %v, want it regenerated for its own signer", own.done())
+		}
+	})
+}
