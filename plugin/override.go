@@ -47,6 +47,17 @@ func (r *Request) RemoveOverrides(ctx context.Context, application string) error
 	})
 }
 
+// Qualified gives the namespace and the name of an Application as people write it: NAME where it is in Argo CD's namespace, as the
+// configuration has that, or NAMESPACE/NAME.
+func (r *Request) Qualified(application string) (namespace, name string, err error) {
+	c := &call{Request: r, at: -1}
+	if err := c.readConfig(); err != nil {
+		return "", "", err
+	}
+	namespace, name = c.namespaced(application)
+	return namespace, name, nil
+}
+
 // changeOverrides changes those of one Application, and nothing else of the ConfigMap. Somebody else's change in between begins it anew.
 func (r *Request) changeOverrides(ctx context.Context, application string, change func(all []Override, now time.Time) ([]Override, error)) error {
 	c := &call{Request: r, at: -1}

@@ -110,3 +110,13 @@ func TestAnOverrideOfWhatIsNotThereIsRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestAnApplicationIsQualifiedByTheNamespaceOfTheConfiguration(t *testing.T) {
+	for application, want := range map[string]string{"web": "gitops/web", "team-a/web": "team-a/web", "team-a_web": "team-a/web"} {
+		r := sidecar(t, newAPI(t, healthy(refusing, false)), strings.Replace(reporting, "kind: Config\n", "kind: Config\nargocdNamespace: gitops\n", 1))
+		namespace, name, err := r.Qualified(application)
+		if got := namespace + "/" + name; err != nil || got != want {
+			t.Errorf("%s is %s (%v), want %s", application, got, err, want)
+		}
+	}
+}

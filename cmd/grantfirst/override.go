@@ -54,8 +54,7 @@ Examples:
 				if err := r.RemoveOverrides(c.Context, application); err != nil {
 					return fmt.Errorf("%s: %w", application, err)
 				}
-				_, err := fmt.Fprintf(c.App.Writer, "%s: no override any more\n%s", application, nextSteps(application, false))
-				return err
+				return tell(c, r, application, "no override any more", false)
 			}
 			o := plugin.Override{Reason: c.String("reason"), SignerName: c.String("signer")}
 			if d := c.String("demand"); d != "" {
@@ -74,23 +73,22 @@ Examples:
 			if err != nil {
 				return fmt.Errorf("%s: %w", application, err)
 			}
-			_, err = fmt.Fprintf(c.App.Writer, "%s: overridden until %s\n%s", application, written.Until, nextSteps(application, true))
-			return err
+			return tell(c, r, application, "overridden until "+written.Until, true)
 		},
 	}
 }
 
-// nextSteps are for where no watcher runs.
-func nextSteps(application string, sync bool) string {
-	namespace, name, ok := strings.Cut(application, "/")
-	flag := " -n " + namespace
-	if !ok {
-		name, flag = application, " -n argocd"
+// tell prints what was done, and what to do where no watcher runs.
+func tell(c *cli.Context, r *plugin.Request, application, what string, sync bool) error {
+	namespace, name, err := r.Qualified(application)
+	if err != nil {
+		return err
 	}
-	steps := "grantfirst watch does the rest. Where it does not run:\n" +
-		"  kubectl annotate application " + name + flag + " argocd.argoproj.io/refresh=hard --overwrite\n"
+	text := fmt.Sprintf("%s: %s\ngrantfirst watch does the rest. Where it does not run:\n"+
+		"  kubectl annotate application %s -n %s argocd.argoproj.io/refresh=hard --overwrite\n", application, what, name, namespace)
 	if sync {
-		steps += "  argocd app sync " + application + "\n"
+		text += "  argocd app sync " + application + "\n"
 	}
-	return steps
+	_, err = fmt.Fprint(c.App.Writer, text)
+	return err
 }
