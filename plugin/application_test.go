@@ -110,9 +110,22 @@ func TestSourceOptionsOfArgoCDsOwnTools(t *testing.T) {
 				CommonAnnotations: map[string]string{"n": "2"}, Components: []string{"c"}, Patches: []string{"patch: x\ntarget:\n  kind: K\n"},
 			}, "",
 		},
-		"what the plugin has no parameter for is an error": {`{"kustomize":{"replicas":[{"name":"a","count":1}]}}`, render.Options{}, "replicas"},
-		"plugin parameters":                       {`{"plugin":{"name":"grantfirst","parameters":[{"name":"recurse","string":"true"}]}}`, render.Options{Recurse: true}, ""},
-		"an unknown plugin parameter is an error": {`{"plugin":{"name":"grantfirst","parameters":[{"name":"recurs","string":"true"}]}}`, render.Options{}, "recurs"},
+		"all else that helm is told": {
+			`{"helm":{"namespace":"n","skipTests":true,"skipSchemaValidation":true,"kubeVersion":"1.31","apiVersions":["a/v1"],"passCredentials":true,"version":"v3"}}`,
+			render.Options{Render: "helm", OwnNamespace: "n", SkipTests: true, SkipSchemaValidation: true, OwnKubeVersion: "1.31", OwnAPIVersions: []string{"a/v1"}}, "",
+		},
+		"all else that kustomize is told": {
+			`{"kustomize":{"namespace":"n","replicas":[{"name":"a","count":1},{"name":"b","count":"{{.count}}"}],"forceCommonLabels":true,"forceCommonAnnotations":true,"labelWithoutSelector":true,"labelIncludeTemplates":true,"commonAnnotationsEnvsubst":true,"ignoreMissingComponents":true,"version":"v5","kubeVersion":"1.31","apiVersions":["a/v1"]}}`,
+			render.Options{
+				Render: "kustomize", OwnNamespace: "n", Replicas: []render.Assignment{{Name: "a", Value: "1"}, {Name: "b", Value: "{{.count}}"}}, ForceCommonLabels: true, ForceCommonAnnotations: true,
+				LabelWithoutSelector: true, LabelIncludeTemplates: true, CommonAnnotationsEnvsubst: true, IgnoreMissingComponents: true,
+			}, "",
+		},
+		"a directory as Argo CD writes it":                 {`{"directory":{"recurse":true,"jsonnet":{}}}`, render.Options{Render: "directory", Recurse: true}, ""},
+		"jsonnet is an error":                              {`{"directory":{"jsonnet":{"tlas":[{"name":"a","value":"b"}]}}}`, render.Options{}, "jsonnet"},
+		"what the plugin has no parameter for is an error": {`{"kustomize":{"unheardOf":[{"name":"a","count":1}]}}`, render.Options{}, "unheardOf"},
+		"plugin parameters":                                {`{"plugin":{"name":"grantfirst","parameters":[{"name":"recurse","string":"true"}]}}`, render.Options{Recurse: true}, ""},
+		"an unknown plugin parameter is an error":          {`{"plugin":{"name":"grantfirst","parameters":[{"name":"recurs","string":"true"}]}}`, render.Options{}, "recurs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s Source

@@ -23,6 +23,8 @@ type Migration struct {
 	Stream []byte
 	// Left are what could not be carried over, one line each; such a source is as it was.
 	Left []string
+	// Void are fields of migrated sources that say nothing to the plugin and are gone, one line each with the reason.
+	Void []string
 	// Migrated is the number of sources that have changed.
 	Migrated int
 }
@@ -133,11 +135,14 @@ func (m *Migration) source(where string, node *yaml.Node) {
 	if field(node, "chart") != nil {
 		problems = append(problems, "chart: a chart repository has no history from which what was deleted could be kept during a hold; put the chart, or one that depends on it, into Git")
 	}
-	values, err := valuesOf(node)
+	values, void, err := valuesOf(node)
 	if err != nil {
 		problems = append(problems, err.Error())
 	}
 	for _, v := range values {
+		if v.Name != "valueFiles" && v.Name != "setFile" {
+			continue
+		}
 		for _, element := range slices.Concat(v.Array, slices.Collect(maps.Values(v.Map))) {
 			if strings.HasPrefix(element, "$") && strings.Contains(element, "/") && !strings.HasPrefix(element, "$ARGOCD_") && !strings.HasPrefix(element, "${ARGOCD_") {
 				problems = append(problems, fmt.Sprintf("%s: %s is in another source, which a plugin does not see", v.Name, element))
@@ -163,22 +168,25 @@ func (m *Migration) source(where string, node *yaml.Node) {
 		remove(node, tool)
 	}
 	node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "plugin"}, replacement)
+	for _, v := range void {
+		m.Void = append(m.Void, where+": "+v)
+	}
 	m.Migrated++
 }
 
-// valuesOf are the parameters that stand for what the source tells Argo CD's own tools.
-func valuesOf(node *yaml.Node) (parameterList, error) {
+// valuesOf are the parameters that stand for what the source tells Argo CD's own tools, and what is void of that.
+func valuesOf(node *yaml.Node) (parameterList, []string, error) {
 	var plain map[string]any
 	if err := node.Decode(&plain); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	asJSON, err := json.Marshal(plain)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var s Source
 	if err := json.Unmarshal(asJSON, &s); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return s.toolParameters()
 }

@@ -25,11 +25,15 @@ spec:
 // What a migrated source asks for is what the source asked Argo CD's own tools for.
 func TestAMigratedSourceRendersTheSame(t *testing.T) {
 	for name, source := range map[string]string{
-		"helm":                   `helm: {releaseName: r, valueFiles: [a.yaml, "$ARGOCD_APP_NAME/b.yaml"], values: "b: 1", parameters: [{name: c, value: "2"}, {name: d, value: "3", forceString: true}], fileParameters: [{name: e, path: f}], skipCrds: true, ignoreMissingValueFiles: true}`,
-		"helm with an object":    `helm: {valuesObject: {a: {b: [1, "2"]}}}`,
-		"kustomize":              `kustomize: {images: ["a=b:c"], namePrefix: p-, nameSuffix: -s, commonLabels: {a: b}, commonAnnotations: {c: d}, patches: [{patch: "- op: remove\n  path: /x\n", target: {kind: Deployment}}], components: [../c]}`,
-		"directory":              `directory: {recurse: true, include: "*.yaml", exclude: x}`,
-		"nothing but the source": ``,
+		"helm":                 `helm: {releaseName: r, valueFiles: [a.yaml, "$ARGOCD_APP_NAME/b.yaml"], values: "b: 1", parameters: [{name: c, value: "2"}, {name: d, value: "3", forceString: true}], fileParameters: [{name: e, path: f}], skipCrds: true, ignoreMissingValueFiles: true}`,
+		"helm with all fields": `helm: {skipTests: true, skipSchemaValidation: true, namespace: ns, kubeVersion: "1.31", apiVersions: [a/v1, b/v1], version: v3, passCredentials: true}`,
+		"helm with an object":  `helm: {valuesObject: {a: {b: [1, "2"]}}}`,
+		"kustomize":            `kustomize: {images: ["a=b:c"], namePrefix: p-, nameSuffix: -s, commonLabels: {a: b}, commonAnnotations: {c: d}, patches: [{patch: "- op: remove\n  path: /x\n", target: {kind: Deployment}}], components: [../c]}`,
+		"kustomize with all fields": `kustomize: {namespace: ns, replicas: [{name: web, count: 3}, {name: api, count: "4"}, {name: web, count: "{{.count}}"}], commonLabels: {a: b}, forceCommonLabels: true, labelWithoutSelector: true, labelIncludeTemplates: true,
+      commonAnnotations: {c: $x/y}, forceCommonAnnotations: true, commonAnnotationsEnvsubst: true, components: [../c], ignoreMissingComponents: true, version: v4.5.7, kubeVersion: "1.31", apiVersions: [a/v1]}`,
+		"a directory as Argo CD writes it": `directory: {recurse: true, jsonnet: {}}`,
+		"directory":                        `directory: {recurse: true, include: "*.yaml", exclude: x}`,
+		"nothing but the source":           ``,
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := strings.Replace(oldApplication, "    SOURCE\n", map[bool]string{true: "", false: "    " + source + "\n"}[source == ""], 1)
@@ -71,9 +75,11 @@ func TestAMigratedSourceRendersTheSame(t *testing.T) {
 
 func TestWhatCannotBeMigratedStaysAndIsSaid(t *testing.T) {
 	for name, test := range map[string]struct{ source, why string }{
-		"a field without a parameter":   {"helm: {passCredentials: true}", `unknown field "passCredentials"`},
+		"a field without a parameter":   {"helm: {unheardOf: true}", `unknown field "unheardOf"`},
 		"values of another source":      {"helm: {valueFiles: [$values/a.yaml]}", "valueFiles: $values/a.yaml is in another source"},
-		"jsonnet":                       {"directory: {jsonnet: {tlas: [{name: a, value: b}]}}", `unknown field "jsonnet"`},
+		"jsonnet":                       {"directory: {jsonnet: {tlas: [{name: a, value: b}]}}", "source.directory.jsonnet: jsonnet is not rendered here"},
+		"jsonnet of another type":       {"directory: {jsonnet: {tlas: x}}", "source.directory"},
+		"replicas that are no number":   {"kustomize: {replicas: [{name: a, count: 1.5}]}", "source.kustomize"},
 		"a chart repository":            {"chart: x", "chart: a chart repository has no history"},
 		"another plugin":                {"plugin: {name: other}", `uses plugin "other" already`},
 		"a field that is of wrong type": {"helm: 1", "source.helm"},
@@ -145,8 +151,31 @@ spec: {sourceHydrator: {drySource: {}}}
 	}
 }
 
+func TestWhatSaysNothingToThePluginIsLeftOutAndSaid(t *testing.T) {
+	for source, want := range map[string][]string{
+		"helm: {passCredentials: true, version: v3}":                         {"passCredentials: nothing is downloaded"},
+		"kustomize: {version: v4.5.7, kubeVersion: v1.31, apiVersions: [a]}": {"version v4.5.7: the plugin has one kustomize", "kubeVersion, apiVersions: they are for helmCharts"},
+		"kustomize: {namespace: ns}":                                         nil,
+	} {
+		t.Run(source, func(t *testing.T) {
+			m, err := Migrate([]byte(strings.Replace(oldApplication, "SOURCE", source, 1)))
+			if err != nil || m.Migrated != 1 || len(m.Left) > 0 || len(m.Void) != len(want) {
+				t.Fatalf("%v, %+v", err, m)
+			}
+			for i, w := range want {
+				if !strings.HasPrefix(m.Void[i], "document 1, Application web: spec.source: "+w) {
+					t.Errorf("%q, want %q", m.Void[i], w)
+				}
+			}
+		})
+	}
+}
+
 func FuzzMigrate(f *testing.F) {
 	f.Add([]byte(oldApplication))
+	f.Add([]byte("kind: Application\nspec: {source: {kustomize: {namespace: ns, replicas: [{name: web, count: \"3\"}], labelWithoutSelector: true, version: v5}}}\n"))
+	f.Add([]byte("kind: Application\nspec: {source: {helm: {namespace: ns, skipTests: true, apiVersions: [a/v1], passCredentials: true}}}\n"))
+	f.Add([]byte("kind: Application\nspec: {source: {directory: {jsonnet: {tlas: []}}}}\n"))
 	f.Add([]byte("kind: Application\nspec: {source: [a], sources: {a: b}}\n"))
 	f.Add([]byte("kind: Application\nspec: {source: {helm: {valuesObject: {1: 2, [a]: b}}}}\n"))
 	f.Add([]byte("kind: Application\nspec: &a {source: *a}\n"))

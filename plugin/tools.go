@@ -3,15 +3,17 @@ package plugin
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/grantfirst/grantfirst/lib/render"
 )
 
-// helmSource, kustomizeSource and directorySource are what Argo CD's own tools can be told and grantfirst has a parameter for
-// (argo-cd pkg/apis/application/v1alpha1/types.go). Any other field is an error: ignoring it would render something else.
+// helmSource, kustomizeSource and directorySource are what Argo CD's own tools can be told (argo-cd v3.5
+// pkg/apis/application/v1alpha1/types.go). Any other field is an error: ignoring it would render something else.
 type helmSource struct {
 	ReleaseName             string         `json:"releaseName"`
 	ValueFiles              []string       `json:"valueFiles"`
@@ -19,9 +21,16 @@ type helmSource struct {
 	Values                  string         `json:"values"`
 	ValuesObject            map[string]any `json:"valuesObject"`
 	SkipCrds                bool           `json:"skipCrds"`
+	SkipTests               bool           `json:"skipTests"`
+	SkipSchemaValidation    bool           `json:"skipSchemaValidation"`
+	Namespace               string         `json:"namespace"`
+	KubeVersion             string         `json:"kubeVersion"`
+	APIVersions             []string       `json:"apiVersions"`
 	// Version was the Helm version once and says nothing any more.
-	Version    string `json:"version"`
-	Parameters []struct {
+	Version string `json:"version"`
+	// PassCredentials is about downloading dependencies.
+	PassCredentials bool `json:"passCredentials"`
+	Parameters      []struct {
 		Name        string `json:"name"`
 		Value       string `json:"value"`
 		ForceString bool   `json:"forceString"`
@@ -33,67 +42,114 @@ type helmSource struct {
 }
 
 type kustomizeSource struct {
-	Images            []string          `json:"images"`
-	NamePrefix        string            `json:"namePrefix"`
-	NameSuffix        string            `json:"nameSuffix"`
-	CommonLabels      map[string]string `json:"commonLabels"`
-	CommonAnnotations map[string]string `json:"commonAnnotations"`
-	Patches           []any             `json:"patches"`
-	Components        []string          `json:"components"`
+	Images     []string `json:"images"`
+	NamePrefix string   `json:"namePrefix"`
+	NameSuffix string   `json:"nameSuffix"`
+	Namespace  string   `json:"namespace"`
+	Replicas   []struct {
+		Name  string             `json:"name"`
+		Count intstr.IntOrString `json:"count"`
+	} `json:"replicas"`
+	CommonLabels              map[string]string `json:"commonLabels"`
+	ForceCommonLabels         bool              `json:"forceCommonLabels"`
+	LabelWithoutSelector      bool              `json:"labelWithoutSelector"`
+	LabelIncludeTemplates     bool              `json:"labelIncludeTemplates"`
+	CommonAnnotations         map[string]string `json:"commonAnnotations"`
+	ForceCommonAnnotations    bool              `json:"forceCommonAnnotations"`
+	CommonAnnotationsEnvsubst bool              `json:"commonAnnotationsEnvsubst"`
+	Patches                   []any             `json:"patches"`
+	Components                []string          `json:"components"`
+	IgnoreMissingComponents   bool              `json:"ignoreMissingComponents"`
+	// Version names one of the commands that Argo CD's administrator has installed beside its own.
+	Version string `json:"version"`
+	// KubeVersion and APIVersions are for the charts that kustomize has helm render.
+	KubeVersion string   `json:"kubeVersion"`
+	APIVersions []string `json:"apiVersions"`
 }
 
 type directorySource struct {
 	Recurse bool   `json:"recurse"`
 	Include string `json:"include"`
 	Exclude string `json:"exclude"`
+	// Jsonnet is in every directory source that Argo CD itself has written, empty where nobody asked for it.
+	Jsonnet map[string][]any `json:"jsonnet"`
 }
 
 // toolOptions puts the parameters of a source that does not use the plugin into o.
 func (s *Source) toolOptions(o *render.Options) error {
-	values, err := s.toolParameters()
+	values, _, err := s.toolParameters()
 	if err != nil {
 		return err
 	}
 	return o.Set(values)
 }
 
-// toolParameters are the plugin's parameters that stand for what the source tells Argo CD's own tools.
-func (s *Source) toolParameters() (parameterList, error) {
-	var values parameterList
+// toolParameters are the plugin's parameters that stand for what the source tells Argo CD's own tools. What says nothing to the plugin,
+// because it is about something that the plugin never does, is named in void, with the reason.
+func (s *Source) toolParameters() (values parameterList, void []string, err error) {
 	switch {
 	case len(s.Helm) > 0:
 		var h helmSource
 		if err := strictly("source.helm", s.Helm, &h); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := values.helm(&h); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		void = h.void()
 	case len(s.Kustomize) > 0:
 		var k kustomizeSource
 		if err := strictly("source.kustomize", s.Kustomize, &k); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := values.kustomize(&k); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		void = k.void()
 	case len(s.Directory) > 0:
 		var d directorySource
 		if err := strictly("source.directory", s.Directory, &d); err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		for _, list := range d.Jsonnet {
+			if len(list) > 0 {
+				return nil, nil, errors.New("source.directory.jsonnet: jsonnet is not rendered here: commit what it renders to")
+			}
 		}
 		values.text("render", "directory")
 		values.flag("recurse", d.Recurse)
 		values.text("include", d.Include)
 		values.text("exclude", d.Exclude)
 	}
-	return values, nil
+	return values, void, nil
+}
+
+func (h *helmSource) void() (list []string) {
+	if h.PassCredentials {
+		list = append(list, "passCredentials: nothing is downloaded, a chart's dependencies are in its charts/")
+	}
+	return list
+}
+
+func (k *kustomizeSource) void() (list []string) {
+	if k.Version != "" {
+		list = append(list, fmt.Sprintf("version %s: the plugin has one kustomize, built in; compare what it prints", k.Version))
+	}
+	if k.KubeVersion != "" || len(k.APIVersions) > 0 {
+		list = append(list, "kubeVersion, apiVersions: they are for helmCharts of a kustomization, which are not rendered here")
+	}
+	return list
 }
 
 func strictly(field string, data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	err := d.Decode(into)
+	var wrongType *json.UnmarshalTypeError
+	if errors.As(err, &wrongType) {
+		return fmt.Errorf("%s: %w", field, err)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w: the plugin has no parameter for that", field, err)
 	}
 	return nil
@@ -154,6 +210,11 @@ func (l *parameterList) helm(h *helmSource) error {
 	l.mapping("setString", setString)
 	l.mapping("setFile", setFile)
 	l.flag("skipCrds", h.SkipCrds)
+	l.flag("skipTests", h.SkipTests)
+	l.flag("skipSchemaValidation", h.SkipSchemaValidation)
+	l.text("namespace", h.Namespace)
+	l.text("kubeVersion", h.KubeVersion)
+	l.array("apiVersions", h.APIVersions)
 	return nil
 }
 
@@ -166,13 +227,25 @@ func (l *parameterList) kustomize(k *kustomizeSource) error {
 		}
 		patches = append(patches, string(text))
 	}
+	var replicas []string
+	for _, r := range k.Replicas {
+		replicas = append(replicas, r.Name+"="+r.Count.String())
+	}
 	l.text("render", "kustomize")
 	l.array("images", k.Images)
 	l.text("namePrefix", k.NamePrefix)
 	l.text("nameSuffix", k.NameSuffix)
+	l.text("namespace", k.Namespace)
+	l.array("replicas", replicas)
 	l.mapping("commonLabels", k.CommonLabels)
+	l.flag("forceCommonLabels", k.ForceCommonLabels)
+	l.flag("labelWithoutSelector", k.LabelWithoutSelector)
+	l.flag("labelIncludeTemplates", k.LabelIncludeTemplates)
 	l.mapping("commonAnnotations", k.CommonAnnotations)
+	l.flag("forceCommonAnnotations", k.ForceCommonAnnotations)
+	l.flag("commonAnnotationsEnvsubst", k.CommonAnnotationsEnvsubst)
 	l.array("patches", patches)
 	l.array("components", k.Components)
+	l.flag("ignoreMissingComponents", k.IgnoreMissingComponents)
 	return nil
 }

@@ -44,6 +44,9 @@ Examples:
 			for _, line := range m.Left {
 				say(c.App.ErrWriter, "grantfirst: left as it is: %s", line)
 			}
+			for _, line := range m.Void {
+				say(c.App.ErrWriter, "grantfirst: left out: %s", line)
+			}
 			say(c.App.ErrWriter, "grantfirst: %d sources migrated", m.Migrated)
 			if len(m.Left) > 0 {
 				return errFound

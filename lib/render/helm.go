@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/ignore"
+	"helm.sh/helm/v3/pkg/release"
 	"helm.sh/helm/v3/pkg/releaseutil"
 	"k8s.io/client-go/dynamic"
 )
@@ -47,18 +49,17 @@ func helm(repo fs.FS, dir string, o *Options) (*Result, error) {
 		return nil, fmt.Errorf("chart %s: dependencies: %w", dir, err)
 	}
 	if want := c.Metadata.KubeVersion; want != "" && !chartutil.IsCompatibleRange(want, capabilities.KubeVersion.Version) {
-		return nil, fmt.Errorf("chart %s: its Chart.yaml wants kubeVersion %s, the cluster is %s", dir, want, capabilities.KubeVersion.Version)
+		return nil, fmt.Errorf("chart %s: its Chart.yaml wants kubeVersion %s, the Kubernetes version is %s", dir, want, capabilities.KubeVersion.Version)
 	}
-	release := chartutil.ReleaseOptions{Name: name, Namespace: o.Namespace, Revision: 1, IsInstall: true}
-	if release.Namespace == "" {
-		release.Namespace = "default"
-	}
-	top, err := chartutil.ToRenderValuesWithSchemaValidation(c, values, release, capabilities, true)
+	installed := chartutil.ReleaseOptions{Name: name, Namespace: cmp.Or(o.OwnNamespace, o.Namespace, "default"), Revision: 1, IsInstall: true}
+	top, err := chartutil.ToRenderValuesWithSchemaValidation(c, values, installed, capabilities, true)
 	if err != nil {
 		return nil, fmt.Errorf("chart %s: values: %w", dir, err)
 	}
-	if err := validate(c, top["Values"]); err != nil {
-		return nil, fmt.Errorf("chart %s: values do not fit values.schema.json: %w", dir, err)
+	if !o.SkipSchemaValidation {
+		if err := validate(c, top["Values"]); err != nil {
+			return nil, fmt.Errorf("chart %s: values do not fit values.schema.json: %w", dir, err)
+		}
 	}
 	var called lookup
 	files, err := engine.RenderWithClientProvider(c, top, &called)
@@ -68,7 +69,7 @@ func helm(repo fs.FS, dir string, o *Options) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chart %s: %w", dir, err)
 	}
-	stream, err := printChart(c, files, o.SkipCRDs)
+	stream, err := printChart(c, files, o)
 	if err != nil {
 		return nil, fmt.Errorf("chart %s: %w", dir, err)
 	}
@@ -95,18 +96,20 @@ func (o *Options) releaseName() (string, error) {
 }
 
 func (o *Options) capabilities() (*chartutil.Capabilities, error) {
-	version := o.KubeVersion
-	if version == "" {
-		version = defaultKubeVersion
-	}
+	version := cmp.Or(o.OwnKubeVersion, o.KubeVersion, defaultKubeVersion)
 	// Like helm, ParseKubeVersion drops what follows the patch number: "+k3s1", and "k3s1" as Argo CD v2 passes it.
 	v, err := chartutil.ParseKubeVersion(version)
 	if err != nil {
-		return nil, fmt.Errorf("cluster version %q: %w", version, err)
+		return nil, fmt.Errorf("version %q of Kubernetes: %w", version, err)
 	}
 	c := chartutil.DefaultCapabilities.Copy()
 	c.KubeVersion = *v
-	c.APIVersions = slices.Concat(c.APIVersions, chartutil.VersionSet(o.APIVersions))
+	served := o.APIVersions
+	if len(o.OwnAPIVersions) > 0 {
+		// helm's --api-versions, by which Argo CD hands over each, takes a list.
+		served = strings.Split(strings.Join(o.OwnAPIVersions, ","), ",")
+	}
+	c.APIVersions = slices.Concat(c.APIVersions, chartutil.VersionSet(served))
 	return c, nil
 }
 
@@ -257,7 +260,7 @@ func sortDependencies(c *chart.Chart) {
 
 // printChart prints what the engine rendered as "helm template" does (v3.22 pkg/action/action.go, renderResources, and
 // cmd/helm/template.go): CRDs, manifests in install order, hooks.
-func printChart(c *chart.Chart, files map[string]string, skipCRDs bool) ([]byte, error) {
+func printChart(c *chart.Chart, files map[string]string, o *Options) ([]byte, error) {
 	for name := range files {
 		if strings.HasSuffix(name, "NOTES.txt") {
 			delete(files, name)
@@ -269,7 +272,7 @@ func printChart(c *chart.Chart, files map[string]string, skipCRDs bool) ([]byte,
 	}
 	document := func(b *bytes.Buffer, source, text string) { fmt.Fprintf(b, "---\n# Source: %s\n%s\n", source, text) }
 	var first, last bytes.Buffer
-	if !skipCRDs {
+	if !o.SkipCRDs {
 		for _, crd := range c.CRDObjects() {
 			document(&first, crd.Filename, string(crd.File.Data))
 		}
@@ -278,6 +281,9 @@ func printChart(c *chart.Chart, files map[string]string, skipCRDs bool) ([]byte,
 		document(&first, m.Name, m.Content)
 	}
 	for _, h := range hooks {
+		if o.SkipTests && slices.Contains(h.Events, release.HookTest) {
+			continue
+		}
 		document(&last, h.Path, h.Manifest)
 	}
 	return slices.Concat(bytes.TrimSpace(first.Bytes()), []byte("\n"), last.Bytes()), nil

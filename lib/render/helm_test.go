@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"io/fs"
@@ -77,7 +78,11 @@ func TestHelmTemplate(t *testing.T) {
 			SetStrings: assign("note", "1"),
 			SetFiles:   assign("note", "/env/motd.txt"),
 		}},
-		"helm-null": {o: Options{Values: "note: null\nlabels: {a: 1}\n", SetValues: assign("replicas", "null", "labels.a", "null")}},
+		"helm-namespace":   {o: Options{Namespace: "dest", OwnNamespace: "shop"}},
+		"helm-own-cluster": {o: Options{KubeVersion: "1.31.2", APIVersions: []string{"example.com/v1"}, OwnKubeVersion: "v1.29.1+k3s1", OwnAPIVersions: []string{"b/v1,example.com/v1/Widget"}}},
+		"helm-skip-tests":  {o: Options{SkipTests: true}},
+		"helm-skip-schema": {o: Options{SkipSchemaValidation: true, Values: "replicas: none\n"}},
+		"helm-null":        {o: Options{Values: "note: null\nlabels: {a: 1}\n", SetValues: assign("replicas", "null", "labels.a", "null")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Render(own(t), "charts/shop", c.o)
@@ -140,8 +145,8 @@ func helmArgs(t *testing.T, o Options, root string) (args []string) {
 	case !strings.Contains(o.Application, "_"):
 		add("--name-template", o.Application)
 	}
-	add("--namespace", o.Namespace)
-	add("--kube-version", o.KubeVersion)
+	add("--namespace", cmp.Or(o.OwnNamespace, o.Namespace))
+	add("--kube-version", cmp.Or(o.OwnKubeVersion, o.KubeVersion))
 	for _, a := range o.SetValues {
 		add("--set", a.Name+"="+escape(a.Value))
 	}
@@ -163,11 +168,21 @@ func helmArgs(t *testing.T, o Options, root string) (args []string) {
 		}
 		add("--values", values)
 	}
-	for _, v := range o.APIVersions {
+	served := o.OwnAPIVersions
+	if len(served) == 0 {
+		served = o.APIVersions
+	}
+	for _, v := range served {
 		add("--api-versions", v)
 	}
 	if !o.SkipCRDs {
 		args = append(args, "--include-crds")
+	}
+	if o.SkipSchemaValidation {
+		args = append(args, "--skip-schema-validation")
+	}
+	if o.SkipTests {
+		args = append(args, "--skip-tests")
 	}
 	return args
 }
@@ -239,6 +254,10 @@ func TestHelmRefusals(t *testing.T) {
 			tree: chart + "kubeVersion: '>=1.40.0'\n", o: Options{KubeVersion: "1.37.2"}, err: []string{">=1.40.0", "v1.37.2"}},
 		"a version that cannot be read is named": {
 			tree: chart, o: Options{KubeVersion: "newest"}, err: []string{"newest"}},
+		"a version of its own that cannot be read is named": {
+			tree: chart, o: Options{KubeVersion: "1.37.2", OwnKubeVersion: "newest"}, err: []string{"newest"}},
+		"a chart for a newer version of its own is refused": {
+			tree: chart + "kubeVersion: '>=1.30.0'\n", o: Options{KubeVersion: "1.37.2", OwnKubeVersion: "1.29"}, err: []string{">=1.30.0", "v1.29"}},
 		"a library chart is refused": {
 			tree: chart + "type: library\n", err: []string{"library"}},
 		"a release name that helm does not take names the parameter": {
@@ -279,9 +298,12 @@ func TestHelmDetails(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		"Argo CD v2's k3s version is read":            {tree: show, o: Options{KubeVersion: "v1.31.2k3s1"}, want: []string{"version: v1.31.2\n"}},
-		"Argo CD v3's version is read":                {tree: show, o: Options{KubeVersion: "1.31.2"}, want: []string{"version: v1.31.2\n"}},
-		"a version with a plus is read":               {tree: show, o: Options{KubeVersion: "v1.31.2+k3s1"}, want: []string{"version: v1.31.2\n"}},
+		"Argo CD v2's k3s version is read":    {tree: show, o: Options{KubeVersion: "v1.31.2k3s1"}, want: []string{"version: v1.31.2\n"}},
+		"Argo CD v3's version is read":        {tree: show, o: Options{KubeVersion: "1.31.2"}, want: []string{"version: v1.31.2\n"}},
+		"a version with a plus is read":       {tree: show, o: Options{KubeVersion: "v1.31.2+k3s1"}, want: []string{"version: v1.31.2\n"}},
+		"an empty version of its own is none": {tree: show, o: Options{KubeVersion: "1.31.2", OwnKubeVersion: "", OwnAPIVersions: []string{}}, want: []string{"version: v1.31.2\n"}},
+		"API versions of its own replace the cluster's": {tree: chart + "-- app/templates/a.yaml --\nhas: {{ .Capabilities.APIVersions.Has \"a/v1\" }} {{ .Capabilities.APIVersions.Has \"b/v1\" }} {{ .Capabilities.APIVersions.Has \"apps/v1\" }}\n",
+			o: Options{APIVersions: []string{"a/v1"}, OwnAPIVersions: []string{"b/v1"}}, want: []string{"has: false true true\n"}},
 		"a comma of a set value is part of it":        {tree: show, o: Options{SetValues: []Assignment{{"x", "a,b"}}}, want: []string{`x: "a,b"`}},
 		"an escaped comma stays one comma":            {tree: show, o: Options{SetValues: []Assignment{{"x", `a\,b`}}}, want: []string{`x: "a,b"`}},
 		"braces make a list":                          {tree: show, o: Options{SetValues: []Assignment{{"x", "{a,b}"}}}, want: []string{`x: ["a","b"]`}},

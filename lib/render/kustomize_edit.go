@@ -1,12 +1,14 @@
 package render
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/kustomize/api/pkg/util"
@@ -18,7 +20,8 @@ import (
 // (v2.14 util/kustomize/kustomize.go), so they change the kustomization itself and do not lie on top of it: a prefix
 // replaces its prefix, and an image override is applied where its own would be.
 func (f *kustomizeFiles) edit(dir string, o *Options) error {
-	if o.NamePrefix == "" && o.NameSuffix == "" && len(o.Images)+len(o.CommonLabels)+len(o.CommonAnnotations)+len(o.Patches)+len(o.Components) == 0 {
+	if o.NamePrefix == "" && o.NameSuffix == "" && o.OwnNamespace == "" &&
+		len(o.Images)+len(o.Replicas)+len(o.CommonLabels)+len(o.CommonAnnotations)+len(o.Patches)+len(o.Components) == 0 {
 		return nil
 	}
 	file, err := kustomizationFile(f.repo, dir)
@@ -38,18 +41,23 @@ func (f *kustomizeFiles) edit(dir string, o *Options) error {
 	if o.NameSuffix != "" {
 		k.NameSuffix = o.NameSuffix
 	}
+	if o.OwnNamespace != "" {
+		k.Namespace = o.OwnNamespace
+	}
 	if err := setImages(k, o); err != nil {
 		return err
 	}
-	labels := maps.Clone(o.CommonLabels)
-	for name, value := range labels {
-		labels[name] = o.expand(value)
+	if err := setReplicas(k, o); err != nil {
+		return err
 	}
-	//lint:ignore SA1019 it is what "kustomize edit add label" writes
-	if k.CommonLabels, err = add(k.CommonLabels, labels); err != nil {
+	if err := addLabels(k, o); err != nil {
 		return fmt.Errorf("parameter commonLabels: %s: %w", file, err)
 	}
-	if k.CommonAnnotations, err = add(k.CommonAnnotations, o.CommonAnnotations); err != nil {
+	annotations := o.CommonAnnotations
+	if o.CommonAnnotationsEnvsubst {
+		annotations = o.expanded(annotations)
+	}
+	if k.CommonAnnotations, err = add(k.CommonAnnotations, annotations, o.ForceCommonAnnotations); err != nil {
 		return fmt.Errorf("parameter commonAnnotations: %s: %w", file, err)
 	}
 	for i, text := range o.Patches {
@@ -60,6 +68,16 @@ func (f *kustomizeFiles) edit(dir string, o *Options) error {
 		k.Patches = append(k.Patches, p)
 	}
 	for _, pattern := range o.Components {
+		if o.IgnoreMissingComponents {
+			// Argo CD asks for a file of just this name (v3.2 util/kustomize/kustomize.go).
+			_, err := stat(f.repo, path.Join(dir, pattern))
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrOutside) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("parameter components: %s: %w", pattern, err)
+			}
+		}
 		found, err := components(f.repo, dir, pattern)
 		if err != nil {
 			return fmt.Errorf("parameter components: %s: %w", pattern, err)
@@ -132,24 +150,81 @@ func parseImage(text string) (types.Image, error) {
 	return types.Image{Name: name, NewTag: tag, Digest: digest}, nil
 }
 
-// add is "kustomize edit add label" or "… annotation" without --force, which refuses to change a value.
-func add(own, more map[string]string) (map[string]string, error) {
+// setReplicas is "kustomize edit set replicas" (kustomize v5 commands/edit/set/setreplicas.go).
+func setReplicas(k *types.Kustomization, o *Options) error {
+	if len(o.Replicas) == 0 {
+		return nil
+	}
+	counts := map[string]int64{}
+	for _, r := range o.Replicas {
+		count, err := strconv.Atoi(r.Value)
+		if err != nil || strings.Contains(r.Name, "=") {
+			return fmt.Errorf("parameter replicas: %s=%s: want the name of a workload and a number", r.Name, r.Value)
+		}
+		counts[r.Name] = int64(count)
+	}
+	for _, own := range k.Replicas {
+		if _, ok := counts[own.Name]; !ok {
+			counts[own.Name] = own.Count
+		}
+	}
+	k.Replicas = nil
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		k.Replicas = append(k.Replicas, types.Replica{Name: name, Count: counts[name]})
+	}
+	return nil
+}
+
+// addLabels is "kustomize edit add label" (kustomize v5 commands/edit/add/addmetadata.go).
+func addLabels(k *types.Kustomization, o *Options) (err error) {
+	if len(o.CommonLabels) == 0 {
+		return nil
+	}
+	labels := o.expanded(o.CommonLabels)
+	if !o.LabelWithoutSelector {
+		if o.LabelIncludeTemplates {
+			return errors.New("labelIncludeTemplates needs labelWithoutSelector: with selectors, templates have the labels anyway")
+		}
+		//lint:ignore SA1019 it is what "kustomize edit add label" writes
+		k.CommonLabels, err = add(k.CommonLabels, labels, o.ForceCommonLabels)
+		return err
+	}
+	// They join the first of the kustomization's own labels that go to the same places.
+	at := slices.IndexFunc(k.Labels, func(l types.Label) bool { return !l.IncludeSelectors && l.IncludeTemplates == o.LabelIncludeTemplates })
+	if at < 0 {
+		at = len(k.Labels)
+		k.Labels = append(k.Labels, types.Label{IncludeTemplates: o.LabelIncludeTemplates})
+	}
+	k.Labels[at].Pairs, err = add(k.Labels[at].Pairs, labels, o.ForceCommonLabels)
+	return err
+}
+
+// add is "kustomize edit add label" or "… annotation" for one map of the kustomization. Without force it refuses to change
+// a value. It takes the quotes off a value that has them at both ends, as the command does.
+func add(own, more map[string]string, force bool) (map[string]string, error) {
 	if len(more) == 0 {
 		return own, nil
 	}
 	all := map[string]string{}
 	maps.Copy(all, own)
 	for _, name := range slices.Sorted(maps.Keys(more)) {
-		if _, ok := own[name]; ok {
-			return nil, fmt.Errorf("%s is already there: change it in Git, or use a patch", name)
+		if name == "" {
+			return nil, errors.New("a name is empty")
 		}
-		all[name] = more[name]
+		if _, ok := own[name]; ok && !force {
+			return nil, fmt.Errorf("%s is already there: change it in Git, or set the parameter that forces it", name)
+		}
+		value := more[name]
+		if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
+			value = value[1 : len(value)-1]
+		}
+		all[name] = value
 	}
 	return all, nil
 }
 
 // components finds the directories that a pattern relative to dir means, as paths relative to dir. A component that is
-// not there is an error: kustomize would leave it out with a line in the log.
+// not there is an error.
 func components(repo fs.FS, dir, pattern string) ([]string, error) {
 	if remote(pattern) {
 		return nil, fmt.Errorf("remote, and nothing is fetched here: copy it into the repository")

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -67,24 +68,51 @@ func TestKustomizeBuild(t *testing.T) {
 
 // TestKustomizeEdit compares with "kustomize edit" and "kustomize build", called as Argo CD calls them.
 func TestKustomizeEdit(t *testing.T) {
+	words := strings.Fields
 	for name, c := range map[string]struct {
-		o Options
+		// dir is below apps/web, prod where it is empty.
+		dir string
+		o   Options
 		// edits are the commands; a patch has none, Argo CD writes it into the file.
-		edits []string
+		edits [][]string
 		patch string
 	}{
 		"kustomize-plain":       {},
-		"kustomize-names":       {o: Options{NamePrefix: "dev-", NameSuffix: "-v2"}, edits: []string{"set nameprefix -- dev-", "set namesuffix -- -v2"}},
-		"kustomize-images":      {o: Options{Images: []string{"proxy=registry.example.com/proxy:3@sha256:24a0c4b4a4c0eb97a1aabb8e29f18e917d05abfe1b7a7c07857230879ce7d3d3", "web=*:2.1"}}, edits: []string{"set image proxy=registry.example.com/proxy:3@sha256:24a0c4b4a4c0eb97a1aabb8e29f18e917d05abfe1b7a7c07857230879ce7d3d3 web=*:2.1"}},
-		"kustomize-image-tag":   {o: Options{Images: []string{"web:3", "other:1"}}, edits: []string{"set image web:3 other:1"}},
-		"kustomize-labels":      {o: Options{CommonLabels: map[string]string{"tier": "front", "owner": "me"}}, edits: []string{"add label tier:front owner:me"}},
-		"kustomize-annotations": {o: Options{CommonAnnotations: map[string]string{"a.example.com/b": "c: d"}}, edits: []string{"add annotation", "a.example.com/b:c: d"}},
-		"kustomize-components":  {o: Options{Components: []string{"../components/*", "../components/debug"}}, edits: []string{"add component ../components/debug ../components/metrics"}},
+		"kustomize-names":       {o: Options{NamePrefix: "dev-", NameSuffix: "-v2"}, edits: [][]string{words("set nameprefix -- dev-"), words("set namesuffix -- -v2")}},
+		"kustomize-images":      {o: Options{Images: []string{"proxy=registry.example.com/proxy:3@sha256:24a0c4b4a4c0eb97a1aabb8e29f18e917d05abfe1b7a7c07857230879ce7d3d3", "web=*:2.1"}}, edits: [][]string{words("set image proxy=registry.example.com/proxy:3@sha256:24a0c4b4a4c0eb97a1aabb8e29f18e917d05abfe1b7a7c07857230879ce7d3d3 web=*:2.1")}},
+		"kustomize-image-tag":   {o: Options{Images: []string{"web:3", "other:1"}}, edits: [][]string{words("set image web:3 other:1")}},
+		"kustomize-labels":      {o: Options{CommonLabels: map[string]string{"tier": "front", "owner": "me"}}, edits: [][]string{words("add label tier:front owner:me")}},
+		"kustomize-annotations": {o: Options{CommonAnnotations: map[string]string{"a.example.com/b": "c: d"}}, edits: [][]string{{"add", "annotation", "a.example.com/b:c: d"}}},
+		"kustomize-components":  {o: Options{Components: []string{"../components/*", "../components/debug"}}, edits: [][]string{words("add component ../components/debug ../components/metrics")}},
 		"kustomize-patches": {o: Options{Patches: []string{"target: {kind: Deployment}\npatch: |-\n  - {op: replace, path: /spec/replicas, value: 9}\n", "path: replicas.yaml"}},
 			patch: "  - target: {kind: Deployment}\n    patch: |-\n      - {op: replace, path: /spec/replicas, value: 9}\n  - path: replicas.yaml\n"},
+
+		"kustomize-staging":      {dir: "staging"},
+		"kustomize-namespace":    {dir: "staging", o: Options{Namespace: "dest", OwnNamespace: "store"}, edits: [][]string{words("set namespace -- store")}},
+		"kustomize-replicas":     {dir: "staging", o: Options{Replicas: []Assignment{{"web", "7"}, {"web", "+5"}}}, edits: [][]string{words("set replicas web=7 web=5")}},
+		"kustomize-force-labels": {dir: "staging", o: Options{CommonLabels: map[string]string{"stage": "no", "owner": "me"}, ForceCommonLabels: true}, edits: [][]string{words("add label --force stage:no owner:me")}},
+		"kustomize-labels-without-selector": {dir: "staging", o: Options{CommonLabels: map[string]string{"stage2": "no", "owner": "me"}, LabelWithoutSelector: true},
+			edits: [][]string{words("add label --without-selector stage2:no owner:me")}},
+		"kustomize-labels-without-selector-forced": {dir: "staging", o: Options{CommonLabels: map[string]string{"tier": "front", "owner": "me"}, LabelWithoutSelector: true, ForceCommonLabels: true},
+			edits: [][]string{words("add label --force --without-selector tier:front owner:me")}},
+		"kustomize-labels-in-templates": {dir: "staging", o: Options{CommonLabels: map[string]string{"cost": "2", "owner": "me"}, LabelWithoutSelector: true, LabelIncludeTemplates: true, ForceCommonLabels: true},
+			edits: [][]string{words("add label --force --without-selector --include-templates cost:2 owner:me")}},
+		"kustomize-labels-in-templates-first": {o: Options{CommonLabels: map[string]string{"cost": "2", "owner": "me"}, LabelWithoutSelector: true, LabelIncludeTemplates: true},
+			edits: [][]string{words("add label --without-selector --include-templates cost:2 owner:me")}},
+		"kustomize-force-annotations": {dir: "staging", o: Options{CommonAnnotations: map[string]string{"owner": "me"}, ForceCommonAnnotations: true}, edits: [][]string{words("add annotation --force owner:me")}},
+		"kustomize-environment": {o: Options{CommonAnnotations: map[string]string{"app": "$ARGOCD_APP_NAME-$NONE"}, CommonAnnotationsEnvsubst: true, Env: map[string]string{"ARGOCD_APP_NAME": "web"}},
+			edits: [][]string{words("add annotation app:web-")}},
+		"kustomize-quotes": {o: Options{CommonAnnotations: map[string]string{"a": `"b"`, "c": `"`, "d": `"e" f`, "g": `h"`, "i": `""`}, CommonLabels: map[string]string{"a": `"b"`}},
+			edits: [][]string{{"add", "label", `a:"b"`}, {"add", "annotation", `a:"b"`, `c:"`, `d:"e" f`, `g:h"`, `i:""`}}},
+		"kustomize-missing-components": {dir: "staging", o: Options{Components: []string{"../components/metrics", "../components/nothing", "../components/d*", "../../../../outside", "https://example.com/x"}, IgnoreMissingComponents: true},
+			edits: [][]string{words("add component ../components/metrics")}},
+		"kustomize-all": {dir: "staging", o: Options{
+			NamePrefix: "a-", OwnNamespace: "store", Images: []string{"web:2"}, Replicas: []Assignment{{"worker", "1"}}, CommonLabels: map[string]string{"x": "y"}, CommonAnnotations: map[string]string{"x": "y"}, Components: []string{"../components/debug"},
+		}, edits: [][]string{words("set nameprefix -- a-"), words("set image web:2"), words("set replicas worker=1"), words("add label x:y"), words("add annotation x:y"), words("set namespace -- store"), words("add component ../components/debug")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := Render(own(t), "apps/web/prod", c.o)
+			dir := cmp.Or(c.dir, "prod")
+			r, err := Render(own(t), "apps/web/"+dir, c.o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,26 +120,22 @@ func TestKustomizeEdit(t *testing.T) {
 				golden(t, name, r.Stream)
 				return
 			}
-			dir := t.TempDir()
-			if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "repo"))); err != nil {
+			root := t.TempDir()
+			if err := os.CopyFS(root, os.DirFS(filepath.Join("testdata", "repo"))); err != nil {
 				t.Fatal(err)
 			}
-			dir = filepath.Join(dir, "apps", "web", "prod")
+			at := filepath.Join(root, "apps", "web", dir)
 			run := func(args ...string) *exec.Cmd {
 				cmd := exec.Command(*kustomizeCommand, args...)
-				cmd.Dir = dir
+				cmd.Dir = at
 				return cmd
 			}
 			var commands []*exec.Cmd
-			if strings.Contains(strings.Join(c.edits, "\n"), "c: d") {
-				commands = append(commands, run("edit", "add", "annotation", c.edits[1]))
-			} else {
-				for _, e := range c.edits {
-					commands = append(commands, run(append([]string{"edit"}, strings.Fields(e)...)...))
-				}
+			for _, e := range c.edits {
+				commands = append(commands, run(append([]string{"edit"}, e...)...))
 			}
 			if c.patch != "" {
-				file := filepath.Join(dir, "kustomization.yaml")
+				file := filepath.Join(at, "kustomization.yaml")
 				text, err := os.ReadFile(file)
 				if err != nil {
 					t.Fatal(err)
@@ -182,6 +206,13 @@ func TestKustomizeRefusals(t *testing.T) {
 		"an image of a parameter must have a name":       {tree: own, o: Options{Images: []string{"=web"}}, err: []string{"parameter images", `"=web"`}},
 		"a label of a parameter that is there is named":  {tree: own + "commonLabels: {tier: a}\n", o: Options{CommonLabels: map[string]string{"tier": "b"}}, err: []string{"parameter commonLabels", "app/kustomization.yaml", "tier"}},
 		"an annotation that is there is named":           {tree: own + "commonAnnotations: {tier: a}\n", o: Options{CommonAnnotations: map[string]string{"tier": "b"}}, err: []string{"parameter commonAnnotations", "tier"}},
+		"replicas of a parameter must be a number":       {tree: own, o: Options{Replicas: []Assignment{{"web", "many"}}}, err: []string{"parameter replicas", "web=many", "number"}},
+		"replicas of a parameter are of one workload":    {tree: own, o: Options{Replicas: []Assignment{{"a=b", "1"}}}, err: []string{"parameter replicas", "a=b=1"}},
+		"replicas of what is not there are refused":      {tree: own, o: Options{Replicas: []Assignment{{"web", "1"}}}, err: []string{"kustomize build app", "web"}},
+		"a label must have a name":                       {tree: own, o: Options{CommonLabels: map[string]string{"": "b"}}, err: []string{"parameter commonLabels", "name is empty"}},
+		"a label that is there without selectors, too":   {tree: own + "labels: [{pairs: {tier: a}}]\n", o: Options{CommonLabels: map[string]string{"tier": "b"}, LabelWithoutSelector: true}, err: []string{"parameter commonLabels", "tier is already there"}},
+		"labels in templates only without selectors":     {tree: own, o: Options{CommonLabels: map[string]string{"tier": "b"}, LabelIncludeTemplates: true}, err: []string{"parameter commonLabels", "labelIncludeTemplates needs labelWithoutSelector"}},
+		"a component that cannot be looked at":           {tree: own + "-- app/loop --\n-> loop\n", o: Options{Components: []string{"loop"}, IgnoreMissingComponents: true}, err: []string{"parameter components: loop", "links"}},
 		"a patch of a parameter must be an object":       {tree: own, o: Options{Patches: []string{"path: a.yaml", "- op: add"}}, err: []string{"parameter patches", "entry 2"}},
 		"a patch of a parameter has no other fields":     {tree: own, o: Options{Patches: []string{"pathh: a.yaml"}}, err: []string{"parameter patches", "entry 1", "pathh"}},
 		"a kustomization that a parameter cannot change": {tree: "-- app/kustomization.yaml --\nresource: []\n", o: Options{NamePrefix: "x-"}, err: []string{"app/kustomization.yaml", `"resource"`}},
@@ -192,6 +223,12 @@ func TestKustomizeRefusals(t *testing.T) {
 			wantError(t, err, c.err...)
 		})
 	}
+	t.Run("what says how labels are added is fine without labels", func(t *testing.T) {
+		repo, _ := onDisk(t, archive(own))
+		if _, err := Render(repo, "app", Options{NamePrefix: "x-", LabelIncludeTemplates: true, ForceCommonLabels: true, IgnoreMissingComponents: true}); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("a URL that is no path is fine", func(t *testing.T) {
 		repo, _ := onDisk(t, archive(own+"commonAnnotations: {docs: 'https://example.com/docs'}\npatches:\n- target: {kind: ConfigMap}\n  patch: |-\n    - {op: add, path: /data, value: {repo: 'git@example.com:x/y.git'}}\n"))
 		if _, err := Render(repo, "app", Options{}); err != nil {

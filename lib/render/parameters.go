@@ -34,52 +34,90 @@ type Parameter struct {
 
 // parameter ties a name to a field of Options. The type of the field decides the type of the parameter.
 type parameter struct {
-	name, render, title, tooltip string
-	field                        func(*Options) any
+	name string
+	// render are the kinds of rendering that use it, none for all of them.
+	render         []string
+	title, tooltip string
+	field          func(*Options) any
 }
 
+func (p *parameter) fits(kind string) bool {
+	return len(p.render) == 0 || slices.Contains(p.render, kind)
+}
+
+var (
+	inDirectory = []string{Directory}
+	inHelm      = []string{Helm}
+	inKustomize = []string{Kustomize}
+)
+
 var parameters = []parameter{
-	{"render", "", "Render", "how the directory is rendered: auto (as Argo CD detects it), directory, kustomize or helm",
+	{"render", nil, "Render", "how the directory is rendered: auto (as Argo CD detects it), directory, kustomize or helm",
 		func(o *Options) any { return &o.Render }},
 
-	{"recurse", Directory, "Recurse", "take the files of subdirectories too",
+	{"recurse", inDirectory, "Recurse", "take the files of subdirectories too",
 		func(o *Options) any { return &o.Recurse }},
-	{"include", Directory, "Include", "glob over the path below the directory; only files that match are taken. {a,b} is either",
+	{"include", inDirectory, "Include", "glob over the path below the directory; only files that match are taken. {a,b} is either",
 		func(o *Options) any { return &o.Include }},
-	{"exclude", Directory, "Exclude", "glob over the path below the directory; files that match are left out. {a,b} is either",
+	{"exclude", inDirectory, "Exclude", "glob over the path below the directory; files that match are left out. {a,b} is either",
 		func(o *Options) any { return &o.Exclude }},
 
-	{"releaseName", Helm, "Release name", "name of the Helm release; the Application's name when empty",
+	{"releaseName", inHelm, "Release name", "name of the Helm release; the Application's name when empty",
 		func(o *Options) any { return &o.ReleaseName }},
-	{"valueFiles", Helm, "Value files", "merged in order; relative to the chart, with a leading slash to the repository root",
+	{"valueFiles", inHelm, "Value files", "merged in order; relative to the chart, with a leading slash to the repository root",
 		func(o *Options) any { return &o.ValueFiles }},
-	{"ignoreMissingValueFiles", Helm, "Ignore missing value files", "pass over value files that do not exist",
+	{"ignoreMissingValueFiles", inHelm, "Ignore missing value files", "pass over value files that do not exist",
 		func(o *Options) any { return &o.IgnoreMissingValueFiles }},
-	{"values", Helm, "Values", "inline YAML that wins over the value files",
+	{"values", inHelm, "Values", "inline YAML that wins over the value files",
 		func(o *Options) any { return &o.Values }},
-	{"set", Helm, "Set", "helm's --set, by name",
+	{"set", inHelm, "Set", "helm's --set, by name",
 		func(o *Options) any { return &o.SetValues }},
-	{"setString", Helm, "Set string", "helm's --set-string, by name",
+	{"setString", inHelm, "Set string", "helm's --set-string, by name",
 		func(o *Options) any { return &o.SetStrings }},
-	{"setFile", Helm, "Set file", "helm's --set-file, by name: a path as in the value files",
+	{"setFile", inHelm, "Set file", "helm's --set-file, by name: a path as in the value files",
 		func(o *Options) any { return &o.SetFiles }},
-	{"skipCrds", Helm, "Skip CRDs", "leave out the crds/ directories of the chart and its subcharts",
+	{"skipCrds", inHelm, "Skip CRDs", "leave out the crds/ directories of the chart and its subcharts",
 		func(o *Options) any { return &o.SkipCRDs }},
+	{"skipTests", inHelm, "Skip tests", "leave out the hooks that are tests",
+		func(o *Options) any { return &o.SkipTests }},
+	{"skipSchemaValidation", inHelm, "Skip schema validation", "do not hold the values to values.schema.json",
+		func(o *Options) any { return &o.SkipSchemaValidation }},
+	{"kubeVersion", inHelm, "Kubernetes version", "helm's --kube-version; the cluster's when empty",
+		func(o *Options) any { return &o.OwnKubeVersion }},
+	{"apiVersions", inHelm, "API versions", "helm's --api-versions: apps/v1, apps/v1/Deployment; the cluster's when empty",
+		func(o *Options) any { return &o.OwnAPIVersions }},
 
-	{"images", Kustomize, "Images", "image overrides: name[=newName][:tag][@digest]",
+	{"namespace", []string{Helm, Kustomize}, "Namespace", "helm: the release's, in place of the destination's; kustomize: replaces the kustomization's",
+		func(o *Options) any { return &o.OwnNamespace }},
+
+	{"images", inKustomize, "Images", "image overrides: name[=newName][:tag][@digest]",
 		func(o *Options) any { return &o.Images }},
-	{"namePrefix", Kustomize, "Name prefix", "replaces the kustomization's namePrefix",
+	{"namePrefix", inKustomize, "Name prefix", "replaces the kustomization's namePrefix",
 		func(o *Options) any { return &o.NamePrefix }},
-	{"nameSuffix", Kustomize, "Name suffix", "replaces the kustomization's nameSuffix",
+	{"nameSuffix", inKustomize, "Name suffix", "replaces the kustomization's nameSuffix",
 		func(o *Options) any { return &o.NameSuffix }},
-	{"commonLabels", Kustomize, "Common labels", "added to those of the kustomization; also in selectors",
+	{"replicas", inKustomize, "Replicas", "counts by the name of a workload",
+		func(o *Options) any { return &o.Replicas }},
+	{"commonLabels", inKustomize, "Common labels", "added to those of the kustomization; also in selectors",
 		func(o *Options) any { return &o.CommonLabels }},
-	{"commonAnnotations", Kustomize, "Common annotations", "added to those of the kustomization",
+	{"forceCommonLabels", inKustomize, "Force common labels", "common labels win over those of the kustomization",
+		func(o *Options) any { return &o.ForceCommonLabels }},
+	{"labelWithoutSelector", inKustomize, "Labels without selectors", "common labels are not added to selectors and pod templates",
+		func(o *Options) any { return &o.LabelWithoutSelector }},
+	{"labelIncludeTemplates", inKustomize, "Labels in templates", "common labels without selectors are added to pod templates nevertheless",
+		func(o *Options) any { return &o.LabelIncludeTemplates }},
+	{"commonAnnotations", inKustomize, "Common annotations", "added to those of the kustomization",
 		func(o *Options) any { return &o.CommonAnnotations }},
-	{"patches", Kustomize, "Patches", "YAML objects {patch or path, target, options}, applied after those of the kustomization",
+	{"forceCommonAnnotations", inKustomize, "Force common annotations", "common annotations win over those of the kustomization",
+		func(o *Options) any { return &o.ForceCommonAnnotations }},
+	{"commonAnnotationsEnvsubst", inKustomize, "Environment in common annotations", "replace names of the build environment in common annotations",
+		func(o *Options) any { return &o.CommonAnnotationsEnvsubst }},
+	{"patches", inKustomize, "Patches", "YAML objects {patch or path, target, options}, applied after those of the kustomization",
 		func(o *Options) any { return &o.Patches }},
-	{"components", Kustomize, "Components", "directories of components, relative to the kustomization",
+	{"components", inKustomize, "Components", "directories of components, relative to the kustomization",
 		func(o *Options) any { return &o.Components }},
+	{"ignoreMissingComponents", inKustomize, "Ignore missing components", "pass over components that are not there",
+		func(o *Options) any { return &o.IgnoreMissingComponents }},
 }
 
 // Set fills in what an Application's parameters say. A name that is not known, a value of another type than announced
@@ -160,10 +198,10 @@ func set(field any, v ParameterValue) error {
 func (o *Options) fit(kind string) error {
 	for _, p := range parameters {
 		value := reflect.ValueOf(p.field(o)).Elem()
-		if p.render == "" || p.render == kind || value.IsZero() || value.Kind() != reflect.String && value.Kind() != reflect.Bool && value.Len() == 0 {
+		if p.fits(kind) || value.IsZero() || value.Kind() != reflect.String && value.Kind() != reflect.Bool && value.Len() == 0 {
 			continue
 		}
-		return fmt.Errorf("parameter %s is for %s, but this is rendered as %s: remove it, or set the parameter render", p.name, p.render, kind)
+		return fmt.Errorf("parameter %s is for %s, but this is rendered as %s: remove it, or set the parameter render", p.name, strings.Join(p.render, " and "), kind)
 	}
 	return nil
 }
@@ -179,12 +217,12 @@ func Announce(repo fs.FS, dir string) ([]Parameter, error) {
 	if kind == Kustomize {
 		if k, err := readKustomization(repo, dir); err == nil {
 			// A kustomization that cannot be read is an error of Render, where a person sees it.
-			defaults.NamePrefix, defaults.NameSuffix = k.NamePrefix, k.NameSuffix
+			defaults.NamePrefix, defaults.NameSuffix, defaults.OwnNamespace = k.NamePrefix, k.NameSuffix, k.Namespace
 		}
 	}
 	var list []Parameter
 	for _, p := range parameters {
-		if p.render != "" && p.render != kind {
+		if !p.fits(kind) {
 			continue
 		}
 		a := Parameter{Name: p.name, Title: p.title, Tooltip: p.tooltip, CollectionType: "string"}

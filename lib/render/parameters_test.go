@@ -1,8 +1,12 @@
 package render
 
 import (
+	"cmp"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +18,10 @@ func TestParametersAsArgoCDPassesThem(t *testing.T) {
  {"name": "releaseName", "string": "r"}, {"name": "valueFiles", "array": ["a.yaml", "/b.yaml"]}, {"name": "ignoreMissingValueFiles", "string": "true"},
  {"name": "values", "string": "a: 1\n"}, {"name": "set", "map": {"b": "2", "a": "1"}}, {"name": "setString", "array": ["z=1", "a=b=c"]}, {"name": "setFile", "map": {"f": "x"}},
  {"name": "skipCrds", "string": "true"}, {"name": "images", "array": ["web:1"]}, {"name": "namePrefix", "string": "p-"}, {"name": "nameSuffix", "string": "-s"},
- {"name": "commonLabels", "map": {"l": "1"}}, {"name": "commonAnnotations", "map": {"n": "1"}}, {"name": "patches", "array": ["path: p.yaml"]}, {"name": "components", "array": ["c"]}]`
+ {"name": "commonLabels", "map": {"l": "1"}}, {"name": "commonAnnotations", "map": {"n": "1"}}, {"name": "patches", "array": ["path: p.yaml"]}, {"name": "components", "array": ["c"]},
+ {"name": "skipTests", "string": "true"}, {"name": "skipSchemaValidation", "string": "true"}, {"name": "kubeVersion", "string": "1.31"}, {"name": "apiVersions", "array": ["a/v1"]}, {"name": "namespace", "string": "ns"},
+ {"name": "replicas", "map": {"web": "3"}}, {"name": "forceCommonLabels", "string": "true"}, {"name": "forceCommonAnnotations", "string": "true"}, {"name": "labelWithoutSelector", "string": "true"},
+ {"name": "labelIncludeTemplates", "string": "true"}, {"name": "commonAnnotationsEnvsubst", "string": "true"}, {"name": "ignoreMissingComponents", "string": "true"}]`
 	var params []ParameterValue
 	if err := json.Unmarshal([]byte(text), &params); err != nil {
 		t.Fatal(err)
@@ -29,6 +36,9 @@ func TestParametersAsArgoCDPassesThem(t *testing.T) {
 		SetValues: []Assignment{{"a", "1"}, {"b", "2"}}, SetStrings: []Assignment{{"z", "1"}, {"a", "b=c"}}, SetFiles: []Assignment{{"f", "x"}},
 		SkipCRDs: true, Images: []string{"web:1"}, NamePrefix: "p-", NameSuffix: "-s",
 		CommonLabels: map[string]string{"l": "1"}, CommonAnnotations: map[string]string{"n": "1"}, Patches: []string{"path: p.yaml"}, Components: []string{"c"},
+		SkipTests: true, SkipSchemaValidation: true, OwnKubeVersion: "1.31", OwnAPIVersions: []string{"a/v1"}, OwnNamespace: "ns",
+		Replicas: []Assignment{{"web", "3"}}, ForceCommonLabels: true, ForceCommonAnnotations: true, LabelWithoutSelector: true,
+		LabelIncludeTemplates: true, CommonAnnotationsEnvsubst: true, IgnoreMissingComponents: true,
 	}
 	if !reflect.DeepEqual(o, want) {
 		t.Errorf("got  %+v\nwant %+v", o, want)
@@ -77,7 +87,7 @@ func TestAParameterOfAnotherKindIsRefused(t *testing.T) {
 	dirs := map[string]string{"dir": Directory, "kus": Kustomize, "chart": Helm}
 	for _, p := range parameters {
 		for dir, kind := range dirs {
-			if p.render == "" || p.render == kind {
+			if p.fits(kind) {
 				continue
 			}
 			t.Run(p.name+" is refused for "+kind, func(t *testing.T) {
@@ -97,7 +107,7 @@ func TestAParameterOfAnotherKindIsRefused(t *testing.T) {
 					t.Fatalf("a field of type %T", f)
 				}
 				_, err := Render(repo, dir, o)
-				wantError(t, err, dir, "parameter "+p.name, "is for "+p.render, "rendered as "+kind)
+				wantError(t, err, dir, "parameter "+p.name, "is for "+strings.Join(p.render, " and "), "rendered as "+kind)
 			})
 		}
 	}
@@ -109,13 +119,25 @@ func TestAParameterOfAnotherKindIsRefused(t *testing.T) {
 	})
 }
 
+func TestEveryParameterIsInTheDocumentation(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "parameters.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parameters {
+		if kinds := cmp.Or(strings.Join(p.render, ", "), "all"); !regexp.MustCompile("(?m)^\\| `" + p.name + "` \\| [^|]* \\| " + kinds + " \\| ").Match(text) {
+			t.Errorf("%s, for %s, is not in the table", p.name, kinds)
+		}
+	}
+}
+
 func TestAnnounce(t *testing.T) {
-	repo := archive("-- dir/a.yaml --\n" + someYAML + "-- kus/kustomization.yaml --\nnamePrefix: p-\n-- bad/kustomization.yaml --\n{\n-- chart/Chart.yaml --\n" + someChart)
+	repo := archive("-- dir/a.yaml --\n" + someYAML + "-- kus/kustomization.yaml --\nnamePrefix: p-\nnamespace: ns\n-- bad/kustomization.yaml --\n{\n-- chart/Chart.yaml --\n" + someChart)
 	for dir, want := range map[string]string{
 		"dir":   "render recurse include exclude",
-		"kus":   "render images namePrefix nameSuffix commonLabels commonAnnotations patches components",
-		"bad":   "render images namePrefix nameSuffix commonLabels commonAnnotations patches components",
-		"chart": "render releaseName valueFiles ignoreMissingValueFiles values set setString setFile skipCrds",
+		"kus":   "render namespace images namePrefix nameSuffix replicas commonLabels forceCommonLabels labelWithoutSelector labelIncludeTemplates commonAnnotations forceCommonAnnotations commonAnnotationsEnvsubst patches components ignoreMissingComponents",
+		"bad":   "render namespace images namePrefix nameSuffix replicas commonLabels forceCommonLabels labelWithoutSelector labelIncludeTemplates commonAnnotations forceCommonAnnotations commonAnnotationsEnvsubst patches components ignoreMissingComponents",
+		"chart": "render releaseName valueFiles ignoreMissingValueFiles values set setString setFile skipCrds skipTests skipSchemaValidation kubeVersion apiVersions namespace",
 	} {
 		t.Run(dir+" is announced what fits it, with types that Set takes", func(t *testing.T) {
 			list, err := Announce(repo, dir)
@@ -151,9 +173,11 @@ func TestAnnounce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(list, func(p Parameter) bool { return p.Name == "namePrefix" })
-		if list[i].String != "p-" {
-			t.Errorf("%+v", list[i])
+		for name, want := range map[string]string{"namePrefix": "p-", "namespace": "ns"} {
+			i := slices.IndexFunc(list, func(p Parameter) bool { return p.Name == name })
+			if list[i].String != want {
+				t.Errorf("%+v", list[i])
+			}
 		}
 	})
 	t.Run("the JSON has Argo CD's names", func(t *testing.T) {
@@ -165,6 +189,40 @@ func TestAnnounce(t *testing.T) {
 	t.Run("a directory that is not there is an error", func(t *testing.T) {
 		if _, err := Announce(repo, "nowhere"); err == nil {
 			t.Error("no error")
+		}
+	})
+}
+
+// FuzzParameters renders with whatever parameters an Application has.
+func FuzzParameters(f *testing.F) {
+	for _, s := range []string{
+		`[{"name": "replicas", "map": {"web": "3"}}, {"name": "namespace", "string": "x"}, {"name": "labelWithoutSelector", "string": "true"}, {"name": "commonLabels", "map": {"a": "\"b\""}}]`,
+		`[{"name": "replicas", "array": ["web=3", "a=b=c", "="]}, {"name": "forceCommonAnnotations", "string": "true"}, {"name": "commonAnnotations", "map": {"": "$x"}}, {"name": "commonAnnotationsEnvsubst", "string": "true"}]`,
+		`[{"name": "components", "array": ["../c", "../[", "", "/", "../../..", "*"]}, {"name": "ignoreMissingComponents", "string": "true"}]`,
+		`[{"name": "commonLabels", "map": {"a": "b"}}, {"name": "labelWithoutSelector", "string": "true"}, {"name": "labelIncludeTemplates", "string": "true"}, {"name": "forceCommonLabels", "string": "true"}]`,
+		`[{"name": "kubeVersion", "string": "v1.31.2+k3s1"}, {"name": "apiVersions", "array": ["a/v1,b/v1", ""]}, {"name": "skipTests", "string": "true"}, {"name": "skipSchemaValidation", "string": "true"}, {"name": "namespace", "string": "x"}]`,
+		`[{"name": "images", "array": ["web:1", "@"]}, {"name": "patches", "array": ["path: p.yaml"]}, {"name": "namePrefix", "string": "p-"}]`,
+	} {
+		f.Add(s)
+	}
+	repo := archive("-- kus/kustomization.yaml --\nresources: [a.yaml]\nlabels: [{}, {includeTemplates: true}]\n-- kus/a.yaml --\n" + someYAML + "-- c/kustomization.yaml --\nkind: Component\n-- chart/Chart.yaml --\n" + someChart + "-- chart/templates/a.yaml --\n" + someYAML + "-- chart/values.schema.json --\n{}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		var params []ParameterValue
+		if json.Unmarshal([]byte(text), &params) != nil {
+			return
+		}
+		o := Options{Env: map[string]string{"x": "y"}}
+		if o.Set(params) != nil {
+			return
+		}
+		for _, dir := range []string{"kus", "chart"} {
+			one, err := Render(repo, dir, o)
+			if err != nil {
+				continue
+			}
+			if two, err := Render(repo, dir, o); err != nil || string(two.Stream) != string(one.Stream) {
+				t.Errorf("%s: another time %v:\n%s\nthen\n%s", dir, err, one.Stream, two.Stream)
+			}
 		}
 	})
 }

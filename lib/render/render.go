@@ -52,17 +52,41 @@ type Options struct {
 	SetValues, SetStrings, SetFiles []Assignment
 	// SkipCRDs leaves out the crds/ directories of the chart and its subcharts (helm).
 	SkipCRDs bool
+	// SkipTests leaves out the hooks that are tests (helm).
+	SkipTests bool
+	// SkipSchemaValidation does not look at values.schema.json (helm).
+	SkipSchemaValidation bool
+
+	// OwnNamespace is the release's namespace in place of Namespace (helm), or replaces that of the kustomization (kustomize).
+	// It decides nothing for a manifest that names no namespace: that one goes where the Application does.
+	OwnNamespace string
+	// OwnKubeVersion and OwnAPIVersions take the place of KubeVersion and APIVersions; an entry of the latter may be several
+	// with commas between them (helm).
+	OwnKubeVersion string
+	OwnAPIVersions []string
 
 	// Images are overrides name[=newName][:tag][@digest] (kustomize).
 	Images []string
 	// NamePrefix and NameSuffix replace those of the kustomization (kustomize).
 	NamePrefix, NameSuffix string
+	// Replicas are counts by the name of a workload; they win over those of the kustomization (kustomize).
+	Replicas []Assignment
 	// CommonLabels and CommonAnnotations are added to those of the kustomization (kustomize).
 	CommonLabels, CommonAnnotations map[string]string
+	// ForceCommonLabels and ForceCommonAnnotations let them win over those of the kustomization. Without, a name that both
+	// have is an error (kustomize).
+	ForceCommonLabels, ForceCommonAnnotations bool
+	// LabelWithoutSelector adds CommonLabels to the objects only, LabelIncludeTemplates then to pod templates too; selectors
+	// stay as they are. Without the former the latter is an error (kustomize).
+	LabelWithoutSelector, LabelIncludeTemplates bool
+	// CommonAnnotationsEnvsubst fills Env into CommonAnnotations too (kustomize).
+	CommonAnnotationsEnvsubst bool
 	// Patches are YAML objects {patch or path, target, options}, applied after those of the kustomization (kustomize).
 	Patches []string
 	// Components are directories relative to the kustomization (kustomize).
 	Components []string
+	// IgnoreMissingComponents passes over Components that are not there. A pattern is not, whatever it matches (kustomize).
+	IgnoreMissingComponents bool
 
 	// Application is the Application's name, with or without a leading "namespace_" (helm).
 	Application string
@@ -74,8 +98,8 @@ type Options struct {
 	APIVersions []string
 
 	// Env is Argo CD's build environment. Where it is not nil, $NAME and ${NAME} are replaced in ValueFiles, SetValues,
-	// SetStrings, SetFiles, Images and CommonLabels, unknown names by nothing, and $$ by $: just where Argo CD v2.14
-	// and v3.2 do it for spec.source.helm and spec.source.kustomize.
+	// SetStrings, SetFiles, Images and CommonLabels, and with CommonAnnotationsEnvsubst in CommonAnnotations, unknown names
+	// by nothing, and $$ by $: just where Argo CD v2.14 and v3.2 do it for spec.source.helm and spec.source.kustomize.
 	Env map[string]string
 }
 
@@ -188,6 +212,15 @@ func (o *Options) expand(s string) string {
 		}
 		return o.Env[name]
 	})
+}
+
+// expanded does so for the values of a map.
+func (o *Options) expanded(m map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, value := range m {
+		out[name] = o.expand(value)
+	}
+	return out
 }
 
 func exists(repo fs.FS, name string) (bool, error) {
