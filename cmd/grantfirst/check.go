@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -90,7 +91,8 @@ func gateFlags() []cli.Flag {
 		&cli.StringFlag{Name: "context", Usage: "`NAME` of the context in it (default: the current one)"},
 		&cli.StringFlag{Name: "namespace", Usage: "destination `NAMESPACE` of what no Application deploys"},
 		&cli.StringSliceFlag{Name: "repo-url", Usage: "`URL` that Applications have for this repository, beside those of its remotes; may be repeated"},
-		&cli.StringFlag{Name: "elsewhere", Value: "unknown", Usage: "`WHAT` to make of changed Applications whose source is not in this repository, and of ApplicationSets that cannot be expanded from it: unknown or ignore"},
+		&cli.StringSliceFlag{Name: "elsewhere", Usage: "`WHAT` to make of changed Applications whose source is not in this repository, and of ApplicationSets that cannot be expanded from it: unknown (the default), ignore, or ignore=GLOB for those of that name; may be repeated"},
+		&cli.StringFlag{Name: "charts", Usage: "`DIR` with charts of registries, as helm pull -d DIR writes them: sources that are such a chart are rendered from it"},
 		&cli.StringFlag{Name: "kube-version", Usage: "`VERSION` of Kubernetes for charts (default: that of --live, else 1.37)"},
 	}
 }
@@ -108,8 +110,9 @@ func revisionFlags(suffix string) []cli.Flag {
 
 // newGate opens the repository that the current folder is in.
 func newGate(c *cli.Context, paths []string) (g *gate.Gate, done func(), err error) {
-	if e := c.String("elsewhere"); e != "unknown" && e != "ignore" {
-		return nil, nil, fmt.Errorf("--elsewhere: %q is neither unknown nor ignore", e)
+	all, some, err := elsewhere(c.StringSlice("elsewhere"))
+	if err != nil {
+		return nil, nil, err
 	}
 	file := cmp.Or(c.String("config"), os.Getenv("GRANTFIRST_CONFIG"), plugin.DefaultConfig)
 	text, err := os.ReadFile(file)
@@ -131,7 +134,15 @@ func newGate(c *cli.Context, paths []string) (g *gate.Gate, done func(), err err
 	}()
 	g = &gate.Gate{
 		Repository: repository, Config: conf, Namespace: c.String("namespace"), URLs: c.StringSlice("repo-url"),
-		IgnoreElsewhere: c.String("elsewhere") == "ignore", KubeVersion: c.String("kube-version"),
+		IgnoreElsewhere: all, Ignore: some, KubeVersion: c.String("kube-version"),
+	}
+	if dir := c.String("charts"); dir != "" {
+		if err := notOwn(repository, dir); err != nil {
+			return nil, nil, fmt.Errorf("--charts: %w: keep charts outside of what is committed", err)
+		}
+		if g.Charts, err = gate.OpenCharts(dir); err != nil {
+			return nil, nil, fmt.Errorf("--charts: %w", err)
+		}
 	}
 	for _, p := range paths {
 		if strings.HasPrefix(p, "-") {
@@ -143,7 +154,45 @@ func newGate(c *cli.Context, paths []string) (g *gate.Gate, done func(), err err
 		}
 		g.Paths = append(g.Paths, rel)
 	}
-	return g, func() { _ = repository.Close() }, external(c, g)
+	loud := quietened()
+	return g, func() {
+		loud()
+		_ = repository.Close()
+	}, external(c, g)
+}
+
+// quietened takes standard error from libraries until the returned func is called: kustomize prints its warnings of old fields there for
+// every kustomization of every commit. What we say goes to the App's writers.
+func quietened() (loud func()) {
+	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return func() {}
+	}
+	before := os.Stderr
+	os.Stderr = nowhere
+	return func() {
+		os.Stderr = before
+		_ = nowhere.Close()
+	}
+}
+
+// elsewhere reads what to make of what is not in the repository: whether all of it is passed over, or which names.
+func elsewhere(wanted []string) (all bool, some []string, err error) {
+	for _, w := range wanted {
+		what, glob, ok := strings.Cut(w, "=")
+		switch {
+		case ok && what == "ignore" && glob != "":
+			if _, err := path.Match(glob, ""); err != nil {
+				return false, nil, fmt.Errorf("--elsewhere: %q: %w", glob, err)
+			}
+			some = append(some, glob)
+		case w == "ignore":
+			all = true
+		case w != "unknown":
+			return false, nil, fmt.Errorf("--elsewhere: %q is none of unknown, ignore and ignore=GLOB", w)
+		}
+	}
+	return all, some, nil
 }
 
 // below gives a path of the command line as a slash path below the root.
@@ -174,7 +223,7 @@ func notOwn(r *git.Repository, p string) error {
 		return nil // nothing is committed
 	}
 	if _, err := r.Tree(head.Tree).Stat(rel); err == nil {
-		return fmt.Errorf("%s is in this repository, where policies are found by themselves, as they are at the merge base: leave it out, or where you give paths, give it as one of them", p)
+		return fmt.Errorf("%s is in this repository, and would count as it is at the head", p)
 	}
 	return nil
 }
@@ -185,7 +234,7 @@ func external(c *cli.Context, g *gate.Gate) error {
 	if paths := c.StringSlice("policy"); len(paths) > 0 {
 		for _, p := range paths {
 			if err := notOwn(g.Repository, p); err != nil {
-				return fmt.Errorf("--policy: %w", err)
+				return fmt.Errorf("--policy: %w: policies are found there by themselves, as they are at the merge base: leave it out, or where you give paths, give it as one of them", err)
 			}
 		}
 		files, err := g.ReadPolicies(paths...)

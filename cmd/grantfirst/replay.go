@@ -64,7 +64,10 @@ Examples:
 				return err
 			}
 			if len(steps) == 0 {
-				return fmt.Errorf("no commits in %s: name other ones", strings.Join(arguments, " "))
+				if since := c.String("since"); since != "" {
+					return fmt.Errorf("no commits in %s since %q: name an earlier date in a form that git takes, such as 2026-05-31 or \"6 months ago\"", revision, since)
+				}
+				return fmt.Errorf("no commits in %s that have one before them: name other ones", revision)
 			}
 			bar := newBar(c.App.ErrWriter, len(steps))
 			replayed, err := g.Replay(ctx, steps, bar.step)

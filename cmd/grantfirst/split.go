@@ -58,7 +58,7 @@ Example:
 // stateOf sums up what a check has found, with the first thing that is wrong.
 func stateOf(r *gate.Report) string {
 	for _, f := range r.Findings {
-		if f.Violates() || f.Verdict == gate.Unknown {
+		if f.Violates() || f.Verdict == gate.Unknown && !f.Existing {
 			return fmt.Sprintf("%s: %s (%s:%d): %s", f.Verdict, f.Object, f.Path, f.Line, f.Message)
 		}
 	}

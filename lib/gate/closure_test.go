@@ -286,7 +286,7 @@ func FuzzBlocks(f *testing.F) {
 			}
 			trees[i] = g.Repository.Tree(id)
 		}
-		blocks, err := g.blocks(trees[0], trees[1], name)
+		blocks, err := g.blocks(trees[0], trees[1], name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,4 +338,43 @@ func TestPolicyObjectsThatDisagreeDecideNothing(t *testing.T) {
 	if _, ok := standing(nil).answer(&d.Demand); ok {
 		t.Error("no policy object decides something")
 	}
+}
+
+// What is guessed of a text never ends in a panic, and lines are those of the text.
+func FuzzText(f *testing.F) {
+	f.Add("a: [{b: c}]\n", "a: [{b: d}]\n")
+	f.Add("- a: b\n  c: d\n\n- e\n", "- a: b\r\n  c: x\r\n")
+	f.Add("{\"a\": {\n\"b\"}}", "}{")
+	f.Add("kind: List\nitems:\n- kind: Pod\n  spec: {volumes: &v [{name: a, projected: {sources: [{podCertificate: {signerName: a/b}}]}}]}\n- spec: {volumes: *v}\n", "items: [*a]\n---\nitems: {}\n")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		text := lineText{strings.SplitAfter(before, "\n"), strings.SplitAfter(after, "\n")}
+		fit := fitting(text.base, text.head)
+		for at := range text.base {
+			for from := range text.head {
+				b := block{path: "f", at: at, old: 1, from: from + 1, new: text.head[from : from+1]}
+				fit(b)
+				for _, w := range ways() {
+					if n, ok := w(text, b); ok && (n.at < 0 || n.at+n.old > len(text.base)) {
+						t.Errorf("%q, %q: %+v", before, after, n)
+					}
+				}
+			}
+		}
+		objects := objectNodes([]byte(before))
+		count := strings.Count(before, "\n") + 1
+		for _, p := range append(cut([]byte(before), objects), piecesOf([]byte(before))...) {
+			if p.before < 0 || p.before >= count {
+				t.Errorf("%q: a piece after %d lines", before, p.before)
+			}
+		}
+		for _, n := range objects {
+			s := sourceWalk{budget: maxNodes}
+			s.value(n)
+			for _, line := range s.lines {
+				if line < 1 || line > count {
+					t.Errorf("%q: line %d", before, line)
+				}
+			}
+		}
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -69,13 +70,17 @@ type Finding struct {
 	Path    string
 	Line    int
 	Message string
-	// Existing: the object is the same at the merge base and was refused there too, so this change makes nothing worse.
+	// Existing: the object is the same at the merge base, and it was no better there, so this change makes nothing worse.
 	Existing bool
 	// Move says what to ship first, for ShipsTogether.
 	Move []Move
 
 	demand demand.Demand
 	side   *side
+	// set is the name of the ApplicationSet that could not be expanded.
+	set string
+	// behind: the target branch grants it by now.
+	behind bool
 }
 
 // Move is a block of lines to move to a first merge request. From and To count from 1 in the file as it is at the head; they are 0 where
@@ -108,7 +113,7 @@ func (r *Report) Violated() bool {
 
 // Uncertain reports whether something could not be told.
 func (r *Report) Uncertain() bool {
-	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Verdict == Unknown })
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Verdict == Unknown && !f.Existing })
 }
 
 // External decides demands for a signer whose policy objects are not in the repository.
@@ -130,8 +135,14 @@ type Gate struct {
 	URLs []string
 	// External knows policies that are not in the repository; nil where there is nothing of the kind.
 	External External
-	// IgnoreElsewhere passes over changed sources of Applications that are not in this repository, of which nothing can be told.
+	// IgnoreElsewhere passes over changed sources of Applications that are not in this repository, of which nothing can be told, and over
+	// ApplicationSets that need something elsewhere.
 	IgnoreElsewhere bool
+	// Ignore does that for Applications and ApplicationSets of these names, as path.Match has them; with a slash in it a pattern is of
+	// namespace and name.
+	Ignore []string
+	// Charts are those of registries; nil where there are none.
+	Charts *Charts
 	// KubeVersion and APIVersions are those of the cluster, for charts.
 	KubeVersion string
 	APIVersions []string
@@ -144,6 +155,21 @@ type Gate struct {
 	scans    scans
 	sides    sides
 	manifest manifests
+}
+
+// ignores reports whether what is elsewhere is passed over for an Application or ApplicationSet.
+func (g *Gate) ignores(name string) bool {
+	return g.IgnoreElsewhere || slices.ContainsFunc(g.Ignore, func(pattern string) bool {
+		if !strings.Contains(pattern, "/") {
+			ok, _ := path.Match(pattern, path.Base(name))
+			return ok
+		}
+		if !strings.Contains(name, "/") {
+			name = g.controlPlane() + "/" + name
+		}
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
 }
 
 func (g *Gate) prepare() error {
@@ -176,7 +202,34 @@ func (g *Gate) Check(ctx context.Context, target, head git.Commit) (*Report, err
 		all.add(r, base)
 	}
 	all.Bases = bases
+	if all.Violated() && target.ID != bases[0].ID {
+		g.behind(ctx, all, target)
+	}
 	return all, g.anything(ctx, bases[0], head)
+}
+
+// behind says of what is red whether the target branch grants it by now.
+func (g *Gate) behind(ctx context.Context, r *Report, target git.Commit) {
+	s, err := g.side(ctx, target.Tree)
+	if err != nil {
+		return // it is the target that has to be judged then, not this change
+	}
+	roots := g.withPolicies(s.roots)
+	if g.renderAll(ctx, roots) != nil {
+		return
+	}
+	standing := policiesOf(g, roots)
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		signer := g.Config.Signer(f.SignerName)
+		if signer == nil || f.Existing || f.Verdict != ShipsTogether && f.Verdict != Missing && f.Verdict != Denied {
+			continue
+		}
+		if a, _ := standing.of(f.Cluster, signer).answer(&f.demand); a.Decision == policy.Granted {
+			f.behind = true
+			f.Message = fmt.Sprintf("%s for ServiceAccount %s/%s is granted in the target branch by now, but not at the merge base: merge the target branch into this one, and check again", f.SignerName, f.Namespace, f.ServiceAccount)
+		}
+	}
 }
 
 // anything makes sure that there is something to be judged: with a misspelt path everything would be green.
@@ -222,7 +275,7 @@ func severity(f *Finding) int {
 	switch {
 	case f.Violates():
 		return 3
-	case f.Verdict == Unknown:
+	case f.Verdict == Unknown && !f.Existing:
 		return 2
 	case f.Verdict != OK:
 		return 1
@@ -231,7 +284,7 @@ func severity(f *Finding) int {
 }
 
 func (f *Finding) identity() string {
-	return fmt.Sprintf("%s|%s|%s|%s|%s|%s|%v|%s", f.SignerName, f.Namespace, f.ServiceAccount, f.KeyType, f.Object, f.Volume, f.Verdict == Unprotected, f.Application+f.Cluster)
+	return fmt.Sprintf("%s|%s|%s|%s|%s|%s|%s", f.SignerName, f.Namespace, f.ServiceAccount, f.KeyType, f.Object, f.Volume, f.Application+f.Cluster)
 }
 
 func (r *Report) sort() {

@@ -3,6 +3,7 @@ package gate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,7 +102,7 @@ func TestWhatIsFoundOfAChange(t *testing.T) {
 			},
 			want: []string{
 				"unknown apps/other.yaml:1 [other] Application other: ssh://git@git.example.com:7999/team/shop.git is not one of this repository's URLs, but has its name, and the path is here: say so with --repo-url ssh://git@git.example.com:7999/team/shop.git, or pass over what is elsewhere with --elsewhere ignore",
-				"unknown apps/other.yaml:1 [other] Application other: this source has changed and is not in this repository: ssh://git@git.example.com:7999/team/shop.git path shop; look at what it demands yourself, and pass over it with --elsewhere ignore",
+				"unknown apps/other.yaml:1 [other] Application other: this source has changed and is not in this repository: ssh://git@git.example.com:7999/team/shop.git path shop; look at what it demands yourself, and pass over it with --elsewhere ignore=other",
 			},
 		},
 		"What Argo CD merges into a source is not passed over": {
@@ -114,7 +115,7 @@ func TestWhatIsFoundOfAChange(t *testing.T) {
 			change: func(r *repo) {
 				r.replace("apps/shop.yaml", "path: shop", "targetRevision: v2.0\n    path: shop")
 			},
-			want: []string{"unknown apps/shop.yaml:1 [shop] Application shop: this source has changed and is not in this repository: https://git.example.com/shop.git path shop at v2.0; look at what it demands yourself, and pass over it with --elsewhere ignore"},
+			want: []string{"unknown apps/shop.yaml:1 [shop] Application shop: revision v2.0 of this repository is not in this clone: git fetch --tags, or fetch that commit"},
 		},
 		"Another key type is denied": {
 			change: func(r *repo) { r.replace("shop/web.yaml", "ECDSAP256", "ED25519") },
@@ -264,6 +265,15 @@ func TestWhatIsFoundOfAChange(t *testing.T) {
 				r.write(map[string]string{"shop/bye.yaml": strings.Replace(deployment("bye", "web", "example.com/workload", "ECDSAP256"), "  name: bye", "  name: bye\n  annotations: {argocd.argoproj.io/hook: PostDelete}", 1)})
 			},
 			want: []string{"unprotected example.com/workload shop/web bye shop/bye.yaml:16 [shop]"},
+		},
+		"A hook on deletion that nobody grants anything is missing a grant, and that is all": {
+			change: func(r *repo) {
+				for i, hook := range []string{"PostDelete", "PreDelete"} {
+					name := fmt.Sprint("bye-", i)
+					r.write(map[string]string{"shop/" + name + ".yaml": strings.Replace(deployment(name, name, "example.com/workload", "ECDSAP256"), "  name: "+name, "  name: "+name+"\n  annotations: {argocd.argoproj.io/hook: "+hook+"}", 1)})
+				}
+			},
+			want: []string{"missing example.com/workload shop/bye-0 bye-0 shop/bye-0.yaml:16 [shop]", "missing example.com/workload shop/bye-1 bye-1 shop/bye-1.yaml:16 [shop]"},
 		},
 		"A policy that does not parse any more is unknown": {
 			change: func(r *repo) { r.replace(policyFile, `"refreshAt": 0.5,`, `"refreshAt": 5,`) },
@@ -432,9 +442,72 @@ func TestAfterACrissCrossMergeAGrantMustBeAtEveryMergeBase(t *testing.T) {
 	}
 	// Each is granted at one of the two.
 	want(t, report, "ships-together example.com/workload shop/api api shop/api.yaml:15 [shop]", "ships-together example.com/workload shop/db db shop/db.yaml:15 [shop]")
+	// The target branch has both by now, so nothing is to be moved.
+	if err := g.Moves(context.Background(), report); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Findings[:2] {
+		if !strings.HasSuffix(f.Message, "is granted in the target branch by now, but not at the merge base: merge the target branch into this one, and check again") || len(f.Move) > 0 {
+			t.Errorf("it says %q and to move %+v", f.Message, f.Move)
+		}
+	}
 	// With main merged there is one.
 	r.git("merge", "--quiet", "--no-edit", "main")
 	want(t, check(t, newGate(t, r), "main", "dev"))
+}
+
+func TestSeveralMergeBasesAreMadeOneBeforeAnythingIsSplit(t *testing.T) {
+	r := shop(t)
+	r.git("checkout", "--quiet", "-b", "dev")
+	r.write(map[string]string{"A": "a"})
+	d1 := r.commit("on dev")
+	r.git("checkout", "--quiet", "main")
+	r.write(map[string]string{"B": "b"})
+	m1 := r.commit("on main")
+	r.git("merge", "--quiet", "--no-edit", d1)
+	r.git("checkout", "--quiet", "dev")
+	r.git("merge", "--quiet", "--no-edit", m1)
+	addGrant(r, grant("shop", "api"))
+	r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+	r.commit("both on dev")
+	g := newGate(t, r)
+	report := check(t, g, "main", "dev")
+	want(t, report, "ships-together example.com/workload shop/api api shop/api.yaml:15 [shop]")
+	if err := g.Moves(context.Background(), report); err != nil {
+		t.Fatal(err)
+	}
+	if f := report.Findings[0]; !strings.Contains(f.Message, "merge the target branch into this one before") || len(f.Move) > 0 {
+		t.Errorf("it says %q and to move %+v", f.Message, f.Move)
+	}
+}
+
+func TestWhatTheTargetBranchGrantsByNowNeedsAMergeOfIt(t *testing.T) {
+	r := shop(t)
+	r.branch("missing", func() {
+		r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+	})
+	r.branch("together", func() {
+		addGrant(r, grant("shop", "api"))
+		r.write(map[string]string{"shop/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")})
+	})
+	addGrant(r, grant("shop", "api"))
+	r.commit("the grant on main")
+	for _, verdict := range []string{"missing", "ships-together"} {
+		branch := strings.TrimPrefix(verdict, "ships-")
+		g := newGate(t, r)
+		report := check(t, g, "main", branch)
+		want(t, report, verdict+" example.com/workload shop/api api shop/api.yaml:15 [shop]")
+		if f := report.Findings[0]; !strings.Contains(f.Message, "is granted in the target branch by now") {
+			t.Errorf("%s: it says %q", branch, f.Message)
+		}
+		if _, err := g.Split(context.Background(), report); !errors.Is(err, gate.ErrNoSplit) {
+			t.Errorf("%s: split: %v, want ErrNoSplit", branch, err)
+		}
+		r.git("checkout", "--quiet", branch)
+		r.git("merge", "--quiet", "--no-edit", "main")
+		want(t, check(t, newGate(t, r), "main", branch))
+		r.git("checkout", "--quiet", "main")
+	}
 }
 
 func TestASubmoduleThatIsRenderedIsUnknown(t *testing.T) {

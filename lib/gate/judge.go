@@ -64,11 +64,10 @@ func (j *judgement) judge(ctx context.Context) error {
 	}
 	j.report.Shared = len(j.shared)
 	j.sources()
+	j.registries()
 
 	// What has changed is rendered on both sides, and of the rest what may have policy objects.
-	sharedPolicies := slices.DeleteFunc(slices.Clone(j.shared), func(r *root) bool {
-		return !slices.ContainsFunc(j.gate.readers, func(p reader) bool { return j.gate.mayHave(r, p.word()) })
-	})
+	sharedPolicies := j.gate.withPolicies(j.shared)
 	needed := len(j.onlyBase)+len(j.onlyHead) > 0
 	if needed {
 		if err := j.gate.renderAll(ctx, slices.Concat(j.onlyBase, j.onlyHead, sharedPolicies)); err != nil {
@@ -94,7 +93,7 @@ func (j *judgement) unexpanded() []Finding {
 	var out []Finding
 	for _, f := range j.head.unknown {
 		both := slices.ContainsFunc(j.base.unknown, func(o Finding) bool { return o.Path == f.Path && o.Message == f.Message })
-		if both && j.gate.IgnoreElsewhere && strings.HasPrefix(f.Message, "ApplicationSet ") {
+		if both && strings.HasPrefix(f.Message, "ApplicationSet ") && j.gate.ignores(f.set) {
 			j.report.Elsewhere = append(j.report.Elsewhere, f.Message)
 			continue
 		}
@@ -115,13 +114,40 @@ func (j *judgement) unexpanded() []Finding {
 func (j *judgement) sources() {
 	for _, key := range slices.Sorted(maps.Keys(j.head.elsewhere)) {
 		e := j.head.elsewhere[key]
-		if _, both := j.base.elsewhere[key]; both || j.gate.IgnoreElsewhere {
+		if _, both := j.base.elsewhere[key]; both || j.gate.passesOver(&e) {
 			j.report.Elsewhere = append(j.report.Elsewhere, fmt.Sprintf("Application %s: %s", e.application, e.what))
 			continue
 		}
-		j.report.Findings = append(j.report.Findings, Finding{Verdict: Unknown, Application: e.application, Path: e.path, Line: e.line,
-			Message: fmt.Sprintf("Application %s: this source has changed and is not in this repository: %s; look at what it demands yourself, and pass over it with --elsewhere ignore", e.application, e.what)})
+		j.report.Findings = append(j.report.Findings, j.untold(&e, "this source has changed and is not in this repository"))
 	}
+	// What the head has as a chart that can be read is compared with what was there before.
+	if j.gate.Charts == nil {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(j.base.elsewhere)) {
+		e := j.base.elsewhere[key]
+		if _, both := j.head.elsewhere[key]; both || e.pull == "" || j.gate.passesOver(&e) || !slices.ContainsFunc(j.head.roots, func(r *root) bool { return r.chart != "" && r.application == e.application }) {
+			continue
+		}
+		j.report.Findings = append(j.report.Findings, j.untold(&e, "at the merge base this source is not in this repository"))
+	}
+}
+
+func (j *judgement) untold(e *elsewhere, what string) Finding {
+	f := Finding{Verdict: Unknown, Application: e.application, Path: e.path, Line: e.line}
+	switch {
+	case e.revision != "":
+		f.Message = fmt.Sprintf("Application %s: revision %s of this repository is not in this clone: git fetch --tags, or fetch that commit", e.application, e.revision)
+	case e.broken != nil:
+		f.Message = fmt.Sprintf("Application %s: %s, and its chart cannot be read: %v", e.application, what, e.broken)
+	case e.pull != "" && j.gate.Charts != nil:
+		f.Message = fmt.Sprintf("Application %s: %s: %s; it is not in %s either: %s", e.application, what, e.what, j.gate.Charts.dir, e.pull)
+	case e.pull != "":
+		f.Message = fmt.Sprintf("Application %s: %s: %s; look at what it demands with --charts DIR, after %s, or pass over it with --elsewhere ignore=%[1]s", e.application, what, e.what, e.pull)
+	default:
+		f.Message = fmt.Sprintf("Application %s: %s: %s; look at what it demands yourself, and pass over it with --elsewhere ignore=%[1]s", e.application, what, e.what)
+	}
+	return f
 }
 
 // failures are the roots that could not be rendered.
@@ -140,12 +166,40 @@ func (j *judgement) failures(roots []*root, when string) {
 		if err == nil {
 			continue
 		}
-		f.Message = fmt.Sprintf("%s%s cannot be rendered: %s", when, r, oneLine(err.Error()))
+		f.Message = fmt.Sprintf("%s%s cannot be rendered: %s", when, r, cause(err))
 		j.report.Findings = append(j.report.Findings, f)
 	}
 }
 
+// cause is an error in one line. Kustomize says all that it has tried on the way to what is wrong, which only its last part is.
+func cause(err error) string {
+	text := oneLine(err.Error())
+	const accumulating, recursed, useless = "accumulating resources from '", "recursed accumulation of path '/repository/", "': must build at directory: not a valid directory: "
+	i := strings.LastIndex(text, accumulating)
+	if i < 0 {
+		return text
+	}
+	what, _, _ := strings.Cut(text[i:], useless)
+	if j := strings.LastIndex(text[:i], recursed); j >= 0 {
+		dir, _, _ := strings.Cut(text[j+len(recursed):], "'")
+		what = dir + ": " + what
+	}
+	const target = "couldn't make target for path '/repository/"
+	if j := strings.LastIndex(what, target); j >= 0 {
+		what = strings.Replace(what[j+len(target):], "'", "", 1)
+	}
+	step, _, _ := strings.Cut(text, ": ")
+	return step + ": " + strings.ReplaceAll(what, "/repository/", "")
+}
+
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// withPolicies gives the roots that may have policy objects.
+func (g *Gate) withPolicies(roots []*root) []*root {
+	return slices.DeleteFunc(slices.Clone(roots), func(r *root) bool {
+		return !slices.ContainsFunc(g.readers, func(p reader) bool { return g.mayHave(r, p.word()) })
+	})
+}
 
 func policiesOf(g *Gate, roots []*root) policies {
 	p := policies{}
@@ -203,6 +257,7 @@ func (j *judgement) demands(ctx context.Context) error {
 		asked[l.asks()] = true
 		j.add(ctx, l, before[l.objectKey()+l.text])
 	}
+	j.unreadable(j.onlyHead, j.unreadBefore(j.onlyBase), false)
 	if !j.changed {
 		return nil
 	}
@@ -217,6 +272,7 @@ func (j *judgement) demands(ctx context.Context) error {
 		return err
 	}
 	j.failures(using, "policies change, and it may use them: ")
+	j.unreadable(using, nil, true)
 	for _, l := range j.in(using) {
 		asked[l.asks()] = true
 		j.stillGranted(ctx, &l, j.head, "")
@@ -247,15 +303,15 @@ func (j *judgement) place(f Finding, l *located) {
 func (j *judgement) add(ctx context.Context, l *located, unchanged bool) {
 	// A hook runs in every sync, so its pods ask anew whether or not it is touched.
 	v, message := j.verdict(ctx, l, unchanged && !l.hook)
+	if v == OK && l.onDelete {
+		v, message = Unprotected, message+"; but it is for a hook that runs when the Application is deleted, which nothing can hold back: the grant must be there whenever that is"
+	}
 	f := j.finding(l, v, j.head, "%s", message)
 	f.Existing = unchanged && (v == Missing || v == Denied)
 	if f.Existing {
 		f.Message += "; it is so at the merge base too, and this change does not touch the object"
 	}
 	j.place(f, l)
-	if l.onDelete {
-		j.place(j.finding(l, Unprotected, j.head, "a hook that runs when the Application is deleted asks for a certificate, which nothing can hold back: the grant must be there whenever that is"), l)
-	}
 }
 
 func (j *judgement) verdict(ctx context.Context, l *located, unchanged bool) (Verdict, string) {

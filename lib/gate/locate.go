@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"bytes"
 	"path"
 	"slices"
 	"strings"
@@ -59,6 +58,9 @@ func named(line, name string) bool {
 // locate gives the file and the line where a person changes a demand. What a tool has put together is looked for among the files that it could
 // read: the document that looks most like it.
 func (g *Gate) locate(l *located) (string, int) {
+	if l.root.chart != "" {
+		return l.root.file()
+	}
 	if l.place.path != "" {
 		return l.place.path, l.place.line
 	}
@@ -71,12 +73,10 @@ func (g *Gate) locate(l *located) (string, int) {
 		if err != nil {
 			return
 		}
-		at := 1
-		for doc := range bytes.SplitSeq(text, []byte("\n---")) {
-			if n := l.looksLike(name, string(doc)); n > most {
-				best, most, line = name, n, at+lineIn(doc, &l.Demand)
+		for _, p := range piecesOf(text) {
+			if n := l.looksLike(name, string(p.text)); n > most {
+				best, most, line = name, n, 1+p.before+lineIn(p.text, &l.Demand)
 			}
-			at += bytes.Count(doc, []byte("\n")) + 1
 		}
 	}
 	for _, name := range slices.Sorted(keysOf(l.root.closure.members)) {
@@ -97,6 +97,9 @@ func (g *Gate) locate(l *located) (string, int) {
 
 // file is the one that a person looks at first: that which says how the folder is rendered, else the Application's.
 func (r *root) file() (string, int) {
+	if r.chart != "" {
+		return r.path, max(r.line, 1)
+	}
 	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization", "Chart.yaml"} {
 		if _, err := r.closure.tree.Find(path.Join(r.dir, name)); err == nil {
 			return path.Join(r.dir, name), 1
@@ -155,14 +158,30 @@ func (l *located) looksLike(name, doc string) int {
 			}
 		}
 	}
-	if strings.Contains(doc, l.Volume) {
+	if asWord(doc, l.Volume) {
 		score += 2
 	}
 	if strings.Contains(doc, l.SignerName) {
 		score++
 	}
-	if strings.Contains(doc, l.ServiceAccount) {
+	if asWord(doc, l.ServiceAccount) {
 		score++
 	}
 	return score
+}
+
+// asWord reports whether a name is in a text other than as a part of a longer one.
+func asWord(text, name string) bool {
+	const more = "abcdefghijklmnopqrstuvwxyz0123456789-."
+	for name != "" {
+		before, after, ok := strings.Cut(text, name)
+		if !ok {
+			return false
+		}
+		if (before == "" || !strings.Contains(more, before[len(before)-1:])) && (after == "" || !strings.Contains(more, after[:1])) {
+			return true
+		}
+		text = after
+	}
+	return false
 }

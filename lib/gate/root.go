@@ -27,6 +27,7 @@ type rendered struct {
 	line int
 
 	demands      []found
+	unread       []unread
 	policies     []policyObject
 	applications []document
 }
@@ -138,25 +139,20 @@ func (out *rendered) read(g *Gate, r *root, stream *manifest.Stream, result *ren
 	if err != nil {
 		return err
 	}
-	for i := range demands {
-		d := &demands[i]
-		doc := stream.Documents[d.Document-1]
-		heads, err := doc.Heads()
+	for _, doc := range stream.Documents {
+		n := slices.IndexFunc(demands, func(d demand.Demand) bool { return d.Document != doc.Number })
+		if n < 0 {
+			n = len(demands)
+		}
+		own := demands[:n]
+		demands = demands[n:]
+		more, err := g.unreadIn(doc, r.options.Namespace)
 		if err != nil {
 			return err
 		}
-		annotations := heads[d.Item].Annotations
-		never, onDelete := hold.Hook(annotations)
-		if never {
-			continue // its author keeps Argo CD from applying it
+		if err := out.inDocument(doc, own, more, result); err != nil {
+			return err
 		}
-		f := found{Demand: *d, text: digest(string(doc.Raw)), onDelete: onDelete, hook: annotations["argocd.argoproj.io/hook"]+annotations["helm.sh/hook"] != ""}
-		if p, before := at(result.Origins, doc.Line); p != "" {
-			f.place = place{path: p, line: firstLine(doc) - before + lineIn(doc.Raw, d)}
-		} else {
-			f.place.source = helmSource(doc.Raw)
-		}
-		out.demands = append(out.demands, f)
 	}
 	if out.policies, err = g.policiesIn(stream, r.options.Namespace); err != nil {
 		return err
@@ -172,9 +168,52 @@ func (out *rendered) read(g *Gate, r *root, stream *manifest.Stream, result *ren
 			return p, before
 		}
 		// The lines of what a tool prints are in no file.
+		if r.chart != "" {
+			return r.path, line - max(r.line, 1)
+		}
 		return r.dir, line
 	})
 	return err
+}
+
+// inDocument takes the demands of one document.
+func (out *rendered) inDocument(doc *manifest.Document, demands []demand.Demand, more []unread, result *render.Result) error {
+	if len(demands)+len(more) == 0 {
+		return nil
+	}
+	heads, err := doc.Heads()
+	if err != nil {
+		return err
+	}
+	p, before := at(result.Origins, doc.Line)
+	var lines []int
+	if p != "" {
+		lines = demandLines(doc.Raw, demands, more)
+	}
+	text, source := digest(string(doc.Raw)), helmSource(doc.Raw)
+	all := slices.Clone(demands)
+	for i := range more {
+		all = append(all, more[i].Demand)
+	}
+	for i, d := range all {
+		annotations := heads[d.Item].Annotations
+		never, onDelete := hold.Hook(annotations)
+		if never {
+			continue // its author keeps Argo CD from applying it
+		}
+		at := place{source: source}
+		if p != "" {
+			at = place{path: p, line: firstLine(doc) - before + lines[i]}
+		}
+		if i >= len(demands) && !more[i-len(demands)].readable {
+			u := more[i-len(demands)]
+			u.place = at
+			out.unread = append(out.unread, u)
+			continue
+		}
+		out.demands = append(out.demands, found{Demand: d, text: text, onDelete: onDelete, hook: annotations["argocd.argoproj.io/hook"]+annotations["helm.sh/hook"] != "", place: at})
+	}
+	return nil
 }
 
 // at gives the file that a line of the stream is in, and how many lines of the stream are before it.

@@ -32,6 +32,8 @@ type root struct {
 	closure              *closure
 	// key addresses all that the render depends on; with the cluster it says which roots are the same on both sides.
 	key string
+	// chart is the one of a registry that it is, NAME-VERSION. Its files are in no repository.
+	chart string
 	// broken says why it cannot be rendered whatever is in it.
 	broken error
 	// path and line are where the Application stands.
@@ -46,6 +48,9 @@ func (r *root) String() string {
 	if r.application == "" {
 		return r.dir
 	}
+	if r.chart != "" {
+		return fmt.Sprintf("Application %s (chart %s)", r.application, r.chart)
+	}
 	return fmt.Sprintf("Application %s (%s)", r.application, r.dir)
 }
 
@@ -59,12 +64,24 @@ type side struct {
 	unknown []Finding
 	// elsewhere are the sources in other repositories, by the Application and the source itself.
 	elsewhere map[string]elsewhere
+	// charts are the registries that charts come from, by NAME-VERSION.
+	charts map[string]string
 }
 
 // elsewhere is a source of an Application that is not in this repository.
 type elsewhere struct {
-	application, what, path string
-	line                    int
+	application, set, what, path string
+	line                         int
+	// pull says how to get it, where it is a chart of a registry; broken why it cannot be read though it is there.
+	pull   string
+	broken error
+	// revision is the one of this repository that is not in this clone.
+	revision string
+}
+
+// passesOver: nobody wants to know about it.
+func (g *Gate) passesOver(e *elsewhere) bool {
+	return g.ignores(e.application) || e.set != "" && g.ignores(e.set)
 }
 
 // sides remembers the trees that were looked at last.
@@ -104,7 +121,7 @@ func (g *Gate) side(ctx context.Context, tree string) (*side, error) {
 }
 
 func (g *Gate) newSide(ctx context.Context, tree *git.Tree) (*side, error) {
-	s := &side{tree: tree, placed: map[string]*root{}, elsewhere: map[string]elsewhere{}}
+	s := &side{tree: tree, placed: map[string]*root{}, elsewhere: map[string]elsewhere{}, charts: map[string]string{}}
 	b := &building{gate: g, side: s, repository: g.applicationsIn(tree), named: map[string]bool{}}
 	var err error
 	if len(g.Paths) > 0 {
@@ -230,7 +247,7 @@ func (b *building) inDocument(doc document) ([]*app, []applications.Unknown) {
 }
 
 func (b *building) unknown(u applications.Unknown) {
-	b.cannot(Finding{Path: u.Path, Line: u.Line, Message: fmt.Sprintf("%s cannot be expanded: %s", u.Object, u.Why)})
+	b.cannot(Finding{Path: u.Path, Line: u.Line, set: strings.TrimPrefix(u.Object, "ApplicationSet "), Message: fmt.Sprintf("%s cannot be expanded: %s", u.Object, u.Why)})
 }
 
 // cannot notes what could not be told, once: it may stand in a file and be printed by a root as well.
@@ -427,13 +444,31 @@ func (b *building) take(ctx context.Context, a *app) {
 		s := &a.sources[i]
 		tree, ok := b.treeOf(&s.Source)
 		if !ok {
+			e := elsewhere{application: a.name, set: a.found.Set, what: sourceName(&s.Source), path: a.found.Path, line: a.found.Line}
+			if s.Chart != "" && b.gate.Charts != nil {
+				r, tree, err := b.chartRoot(a, s)
+				if err == nil {
+					b.gate.address(tree, r)
+					b.follow(ctx, r)
+					continue
+				}
+				if !errors.Is(err, errNoChart) {
+					e.broken = err
+				}
+			}
+			if s.Chart != "" {
+				e.pull = pull(&s.Source, b.gate.chartsDir())
+			}
+			if s.Chart == "" && b.gate.isOwn(s.RepoURL) {
+				e.revision = s.TargetRevision
+			}
 			b.foreign++
-			if b.looksOwn(&s.Source) && !b.gate.IgnoreElsewhere {
+			if b.looksOwn(&s.Source) && !b.gate.passesOver(&e) {
 				b.similar++
 				b.cannot(Finding{Application: a.name, Path: a.found.Path, Line: a.found.Line, Message: fmt.Sprintf(
 					"Application %s: %s is not one of this repository's URLs, but has its name, and the path is here: say so with --repo-url %[2]s, or pass over what is elsewhere with --elsewhere ignore", a.name, s.RepoURL)})
 			}
-			b.side.elsewhere[a.name+"\x00"+s.Raw] = elsewhere{a.name, sourceName(&s.Source), a.found.Path, a.found.Line}
+			b.side.elsewhere[a.name+"\x00"+s.Raw] = e
 			continue
 		}
 		r := &root{application: a.name, cluster: a.cluster, dir: path.Clean(cmp.Or(strings.TrimLeft(s.Path, "/"), ".")), path: a.found.Path, line: a.found.Line, options: s.options, broken: s.broken}
@@ -511,7 +546,7 @@ func (g *Gate) application(f applications.Found) (*plugin.Application, error) {
 		return nil, err
 	}
 	a := &plugin.Application{}
-	return a, json.Unmarshal(text, a)
+	return a, applications.Unquoted(json.Unmarshal(text, a))
 }
 
 func (g *Gate) withoutRefs(sources []any) []any {

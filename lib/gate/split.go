@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,11 +27,14 @@ type block struct {
 	// whole is the file as it is at the head, where it has no lines (binary); gone that it is not there.
 	whole []byte
 	gone  bool
-	// keep leaves the old lines where they are, before the new ones.
-	keep bool
+	// said is what it is to a person, where the new lines are not the head's as they stand.
+	said *Move
 }
 
 func (b *block) move() Move {
+	if b.said != nil {
+		return *b.said
+	}
 	m := Move{Path: b.path, Text: strings.Join(b.new, "")}
 	if len(b.new) > 0 {
 		m.From, m.To = b.from, b.from+len(b.new)-1
@@ -42,8 +44,12 @@ func (b *block) move() Move {
 
 var hunk = regexp.MustCompile(`^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@`)
 
-// blocks gives what a change does to one file. Lines that are only added are taken apart where a new YAML document begins.
-func (g *Gate) blocks(base, head *git.Tree, name string) ([]block, error) {
+// likeness is what makes no difference between two lines: each has git's options for it. The coarsest comes first.
+var likenesses = [][]string{{"--ignore-all-space", "--ignore-cr-at-eol"}, {"--ignore-cr-at-eol"}, nil}
+
+// blocks gives what a change does to one file, with git's options of what makes no difference. Lines that are only added are taken apart
+// where a new YAML document begins. Where line ends make no difference the new lines have those of the base.
+func (g *Gate) blocks(base, head *git.Tree, name string, likeness []string) ([]block, error) {
 	after, err := plain(head, name)
 	if err != nil {
 		return nil, err
@@ -55,11 +61,15 @@ func (g *Gate) blocks(base, head *git.Tree, name string) ([]block, error) {
 	if slices.Contains(after, 0) || slices.Contains(before, 0) || after == nil {
 		return []block{{path: name, whole: after, gone: after == nil}}, nil
 	}
-	patch, err := g.Repository.Diff(base.ID, head.ID, 0, name)
+	patch, err := g.Repository.Diff(base.ID, head.ID, append([]string{"-U0"}, likeness...), name)
 	if err != nil {
 		return nil, err
 	}
-	lines := strings.SplitAfter(string(after), "\n")
+	old, lines := strings.SplitAfter(string(before), "\n"), strings.SplitAfter(string(after), "\n")
+	fit := func(b block) block { return b }
+	if likeness != nil {
+		fit = fitting(old, lines)
+	}
 	var out []block
 	for line := range strings.Lines(string(patch)) {
 		m := hunk.FindStringSubmatch(line)
@@ -82,9 +92,41 @@ func (g *Gate) blocks(base, head *git.Tree, name string) ([]block, error) {
 		if n := count(m[4]); n > 0 && from > 0 && from-1+n <= len(lines) {
 			b.new = lines[from-1 : from-1+n]
 		}
-		out = append(out, b.apart()...)
+		for _, b := range b.apart() {
+			out = append(out, fit(b))
+		}
 	}
 	return out, nil
+}
+
+// fitting gives new lines the line ends of the old file, where those are all the same, and the depth that the line before them has there.
+func fitting(old, lines []string) func(block) block {
+	text := strings.Join(old, "")
+	all, windows := strings.Count(text, "\n"), strings.Count(text, "\r\n")
+	return func(b block) block {
+		said := b.move()
+		shift := 0
+		if b.at > 0 && b.at <= len(old) && b.from > 1 && b.from-2 < len(lines) && strings.TrimSpace(old[b.at-1]) == strings.TrimSpace(lines[b.from-2]) && strings.TrimSpace(old[b.at-1]) != "" {
+			shift = indent(old[b.at-1:b.at]) - indent(lines[b.from-2:b.from-1])
+		}
+		b.new = slices.Clone(b.new)
+		for i, line := range b.new {
+			if body, ok := strings.CutSuffix(line, "\n"); ok && all > 0 && (windows == 0 || windows == all) {
+				body = strings.TrimSuffix(body, "\r")
+				if line = body + "\n"; windows > 0 {
+					line = body + "\r\n"
+				}
+			}
+			if depth := indent([]string{line}); depth < empty && shift != 0 {
+				line = strings.Repeat(" ", max(depth+shift, 0)) + line[depth:]
+			}
+			b.new[i] = line
+		}
+		if !slices.Equal(b.new, lines[max(b.from-1, 0):max(b.from-1, 0)+len(b.new)]) {
+			b.said = &said
+		}
+		return b
+	}
 }
 
 // apart splits a block of lines that are only added at the separators of documents.
@@ -153,11 +195,6 @@ func (g *Gate) with(base *git.Tree, blocks []block) (files map[string][]byte, er
 			for ; done < b.at && done < len(lines); done++ {
 				out.WriteString(lines[done])
 			}
-			if b.keep {
-				for ; done < b.at+b.old && done < len(lines); done++ {
-					out.WriteString(separated(lines[done], name, done == b.at+b.old-1))
-				}
-			}
 			if n := out.Len(); n > 0 && len(b.new) > 0 && out.Bytes()[n-1] != '\n' {
 				out.WriteByte('\n')
 			}
@@ -172,15 +209,6 @@ func (g *Gate) with(base *git.Tree, blocks []block) (files map[string][]byte, er
 		files[name] = append([]byte{}, out.Bytes()...)
 	}
 	return files, nil
-}
-
-// separated gives the last of lines that stay a comma where JSON needs one before what comes after it.
-func separated(line, name string, last bool) string {
-	text := strings.TrimRight(line, " \r\n")
-	if !last || path.Ext(name) != ".json" || text == "" || strings.HasSuffix(text, ",") || strings.HasSuffix(text, "[") || strings.HasSuffix(text, "{") {
-		return line
-	}
-	return text + "," + line[len(text):]
 }
 
 // grants reports whether all of the demands are granted at the merge base with some blocks applied to it.
@@ -200,12 +228,7 @@ func (g *Gate) grants(ctx context.Context, base *git.Tree, blocks []block, deman
 	if err != nil {
 		return false, err
 	}
-	var roots []*root
-	for _, r := range s.roots {
-		if slices.ContainsFunc(g.readers, func(p reader) bool { return g.mayHave(r, p.word()) }) {
-			roots = append(roots, r)
-		}
-	}
+	roots := g.withPolicies(s.roots)
 	if err := g.renderAll(ctx, roots); err != nil {
 		return false, err
 	}
@@ -245,7 +268,7 @@ func (g *Gate) fewest(ctx context.Context, base *git.Tree, blocks []block, deman
 }
 
 // candidates are the blocks of a change that may hold grants, the likely ones first: those of files that policy objects are rendered from.
-func (g *Gate) candidates(ctx context.Context, base, head *git.Tree) (likely, all []block, err error) {
+func (g *Gate) candidates(ctx context.Context, base, head *git.Tree, likeness []string) (likely, all []block, err error) {
 	changed, err := g.Repository.Changed(base.ID, head.ID)
 	if err != nil {
 		return nil, nil, err
@@ -255,8 +278,8 @@ func (g *Gate) candidates(ctx context.Context, base, head *git.Tree) (likely, al
 		return nil, nil, err
 	}
 	var printing []*root
-	for _, r := range s.roots {
-		if r.broken == nil && slices.ContainsFunc(g.readers, func(p reader) bool { return g.mayHave(r, p.word()) }) && len(g.render(r).policies) > 0 {
+	for _, r := range g.withPolicies(s.roots) {
+		if r.broken == nil && len(g.render(r).policies) > 0 {
 			printing = append(printing, r)
 		}
 	}
@@ -264,7 +287,7 @@ func (g *Gate) candidates(ctx context.Context, base, head *git.Tree) (likely, al
 		if name == "" {
 			continue
 		}
-		blocks, err := g.blocks(base, head, name)
+		blocks, err := g.blocks(base, head, name, likeness)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -276,47 +299,163 @@ func (g *Gate) candidates(ctx context.Context, base, head *git.Tree) (likely, al
 	return likely, all, nil
 }
 
-// first finds the blocks that grant all of the demands.
+// first finds the blocks that grant all of the demands, nil where there are none.
 func (g *Gate) first(ctx context.Context, base, head *git.Tree, demands []*Finding) ([]block, error) {
-	likely, all, err := g.candidates(ctx, base, head)
+	for _, likeness := range likenesses {
+		likely, all, err := g.candidates(ctx, base, head, likeness)
+		if err != nil {
+			return nil, err
+		}
+		for _, blocks := range [][]block{likely, all} {
+			if blocks, err = g.fewest(ctx, base, blocks, demands); err != nil || blocks != nil {
+				return blocks, err
+			}
+		}
+	}
+	return nil, nil
+}
+
+// plan is what to ship first.
+type plan struct {
+	// blocks make the first part of the merge base; files and tree are what comes out.
+	blocks []block
+	files  map[string][]byte
+	tree   string
+	// alone is the check of the first part.
+	alone *Report
+	// beside: what the new lines replace stays.
+	beside bool
+}
+
+// plan finds the lines of a change that grant what it ships together with workloads, so that they alone are green. The error is an ErrNoSplit
+// where there are none.
+func (g *Gate) plan(ctx context.Context, r *Report, together []*Finding) (*plan, error) {
+	base, head := g.Repository.Tree(r.Base.Tree), g.Repository.Tree(r.Head.Tree)
+	blocks, err := g.first(ctx, base, head, together)
 	if err != nil {
 		return nil, err
 	}
-	blocks, err := g.fewest(ctx, base, likely, demands)
-	if err != nil || blocks != nil {
-		return blocks, err
+	if len(blocks) == 0 {
+		return nil, fmt.Errorf("%w: no lines of this change alone grant %s for ServiceAccount %s/%s at the merge base", ErrNoSplit, together[0].SignerName, together[0].Namespace, together[0].ServiceAccount)
 	}
-	return g.fewest(ctx, base, all, demands)
+	p, err := g.judged(ctx, r, base, blocks)
+	if err != nil || !p.alone.Violated() {
+		return p, err
+	}
+	// Lines that are replaced take the old grant away with the new one: both may stay for now.
+	for _, w := range ways() {
+		instead, ok, err := g.instead(base, head, blocks, w)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		if granted, err := g.grants(ctx, base, instead, together); err != nil {
+			return nil, err
+		} else if !granted {
+			continue
+		}
+		other, err := g.judged(ctx, r, base, instead)
+		if err != nil {
+			return nil, err
+		}
+		if !other.alone.Violated() && !other.alone.Uncertain() {
+			other.beside = true
+			return other, nil
+		}
+	}
+	for _, f := range p.alone.Findings {
+		if f.Violates() {
+			return nil, fmt.Errorf("%w: the grant cannot be told from the rest by lines, since with those that hold it this would be red: %s (%s:%d): %s", ErrNoSplit, f.Object, f.Path, f.Line, f.Message)
+		}
+	}
+	return p, nil
+}
+
+// instead replaces every block that takes lines away by what a way makes of it; ok is false where there is none of which it can.
+func (g *Gate) instead(base, head *git.Tree, blocks []block, w way) (out []block, ok bool, err error) {
+	for _, b := range blocks {
+		if b.old == 0 || len(b.new) == 0 || b.whole != nil || b.gone {
+			out = append(out, b)
+			continue
+		}
+		var t lineText
+		for tree, lines := range map[*git.Tree]*[]string{base: &t.base, head: &t.head} {
+			text, err := plain(tree, b.path)
+			if err != nil {
+				return nil, false, err
+			}
+			*lines = strings.SplitAfter(string(text), "\n")
+		}
+		if b.at+b.old > len(t.base) || b.from < 1 || b.from-1+len(b.new) > len(t.head) {
+			return nil, false, nil
+		}
+		n, can := w(t, b)
+		if !can {
+			return nil, false, nil
+		}
+		// Two blocks of one entry are that entry twice.
+		if !slices.ContainsFunc(out, func(o block) bool {
+			return o.path == n.path && o.at == n.at && o.old == n.old && slices.Equal(o.new, n.new)
+		}) {
+			out = append(out, n)
+		}
+		ok = true
+	}
+	return out, ok, nil
+}
+
+// judged checks the merge base with some blocks.
+func (g *Gate) judged(ctx context.Context, r *Report, base *git.Tree, blocks []block) (*plan, error) {
+	p := &plan{blocks: blocks}
+	var err error
+	if p.files, err = g.with(base, blocks); err != nil {
+		return nil, err
+	}
+	if p.tree, err = g.Repository.Overlay(base.ID, p.files); err != nil {
+		return nil, err
+	}
+	p.alone, err = g.Compare(ctx, r.Base, git.Commit{ID: r.Base.ID, Tree: p.tree})
+	return p, err
 }
 
 // Moves fills in what to ship first, for each finding of a report that says so.
 func (g *Gate) Moves(ctx context.Context, r *Report) error {
-	together := r.together()
+	together := slices.DeleteFunc(r.together(), func(f *Finding) bool { return f.behind })
 	if len(together) == 0 {
 		return nil
 	}
-	base, head := g.Repository.Tree(r.Base.Tree), g.Repository.Tree(r.Head.Tree)
-	blocks, err := g.first(ctx, base, head, together)
+	if len(r.Bases) > 1 {
+		for _, f := range together {
+			f.Message += ": there are several merge bases, so merge the target branch into this one before anything is split"
+		}
+		return nil
+	}
+	p, err := g.plan(ctx, r, together)
+	if errors.Is(err, ErrNoSplit) {
+		for _, f := range together {
+			f.Message += "; " + strings.TrimPrefix(err.Error(), ErrNoSplit.Error()+": ") + ": write that first change by hand"
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	// What each of them needs; where there are many, the same for all.
 	const most = 20
+	base := g.Repository.Tree(r.Base.Tree)
 	own := map[string][]block{}
 	for _, f := range together {
-		needs := blocks
-		if len(blocks) > 1 && len(together) <= most {
+		needs := p.blocks
+		if len(needs) > 1 && len(together) <= most {
 			key := f.Cluster + fmt.Sprint(f.demand.SignerName, f.demand.Namespace, f.demand.ServiceAccount, f.demand.KeyType)
 			if _, ok := own[key]; !ok {
-				if own[key], err = g.fewest(ctx, base, blocks, []*Finding{f}); err != nil {
+				if own[key], err = g.fewest(ctx, base, needs, []*Finding{f}); err != nil {
 					return err
 				}
 			}
 			needs = own[key]
-		}
-		if len(needs) == 0 {
-			f.Message += "; which lines grant it could not be told"
-			continue
 		}
 		var where []string
 		for i := range needs {
@@ -324,7 +463,11 @@ func (g *Gate) Moves(ctx context.Context, r *Report) error {
 			f.Move = append(f.Move, m)
 			where = append(where, m.String())
 		}
-		f.Message += ": move " + strings.Join(where, " and ") + " to a first merge request (grantfirst split writes it)"
+		beside := ""
+		if p.beside {
+			beside = ", beside what it replaces"
+		}
+		f.Message += ": move " + strings.Join(where, " and ") + " to a first merge request" + beside + " (grantfirst split writes it)"
 	}
 	return nil
 }
@@ -361,64 +504,28 @@ type Split struct {
 // ErrNoSplit: there is nothing to be shipped first, or it cannot be told from the rest.
 var ErrNoSplit = errors.New("nothing to split")
 
-// Split finds the lines of a change that grant what it ships together with workloads.
+// Split makes a patch of the lines that grant what a change ships together with workloads.
 func (g *Gate) Split(ctx context.Context, r *Report) (*Split, error) {
 	together := r.together()
 	if len(together) == 0 {
 		return nil, fmt.Errorf("%w: no grant ships together with the workload that needs it", ErrNoSplit)
 	}
-	base, head := g.Repository.Tree(r.Base.Tree), g.Repository.Tree(r.Head.Tree)
-	blocks, err := g.first(ctx, base, head, together)
+	if i := slices.IndexFunc(together, func(f *Finding) bool { return f.behind }); i >= 0 {
+		return nil, fmt.Errorf("%w: %s", ErrNoSplit, together[i].Message)
+	}
+	p, err := g.plan(ctx, r, together)
 	if err != nil {
 		return nil, err
 	}
-	if blocks == nil {
-		return nil, fmt.Errorf("%w: no lines of this change alone grant %s for ServiceAccount %s/%s at the merge base", ErrNoSplit, together[0].SignerName, together[0].Namespace, together[0].ServiceAccount)
-	}
-	s, err := g.splitAt(ctx, r, base, blocks)
-	if err != nil || !s.First.Violated() {
-		return s, err
-	}
-	// Lines that are replaced take the old grant away with the new one: both may stay for now.
-	kept := slices.Clone(blocks)
-	for i := range kept {
-		kept[i].keep = kept[i].old > 0
-	}
-	if ok, err := g.grants(ctx, base, kept, together); err != nil || !ok {
-		return s, errors.Join(err, g.inseparable(s))
-	}
-	if s, err = g.splitAt(ctx, r, base, kept); err != nil || !s.First.Violated() {
-		return s, err
-	}
-	return s, g.inseparable(s)
-}
-
-func (g *Gate) inseparable(s *Split) error {
-	for _, f := range s.First.Findings {
-		if f.Violates() {
-			return fmt.Errorf("%w: the grant cannot be told from the rest by lines, since with those that hold it this would be red: %s (%s:%d): %s", ErrNoSplit, f.Object, f.Path, f.Line, f.Message)
-		}
-	}
-	return nil
-}
-
-func (g *Gate) splitAt(ctx context.Context, r *Report, base *git.Tree, blocks []block) (*Split, error) {
-	files, err := g.with(base, blocks)
+	s := &Split{First: p.alone}
+	// The git command makes the patch, and knows only what is in objects.
+	id, err := g.Repository.With(r.Base.Tree, p.files)
 	if err != nil {
 		return nil, err
 	}
-	id, err := g.Repository.With(base.ID, files)
-	if err != nil {
+	if s.Patch, err = g.Repository.Diff(r.Base.Tree, id, []string{"-U3"}); err != nil {
 		return nil, err
 	}
-	s := &Split{}
-	if s.Patch, err = g.Repository.Diff(base.ID, id, 3); err != nil {
-		return nil, err
-	}
-	middle := git.Commit{ID: r.Base.ID, Tree: id}
-	if s.First, err = g.Compare(ctx, r.Base, middle); err != nil {
-		return nil, err
-	}
-	s.Rest, err = g.Compare(ctx, middle, r.Head)
+	s.Rest, err = g.Compare(ctx, git.Commit{ID: r.Base.ID, Tree: id}, r.Head)
 	return s, err
 }

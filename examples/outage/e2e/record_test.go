@@ -6,12 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 )
 
 // recordVariable names a folder: what an ApplicationSet and its Applications were, version by version, is written there as JSON lines. The
@@ -49,18 +44,7 @@ func (s *stages) record(as string) {
 			s.Error(err)
 		}
 	}
-	client := s.objects.Resource(applicationSets).Namespace(space)
-	only := fields.OneTermEqualSelector("metadata.name", s.name).String()
-	s.listen(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListFunc: func(o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = only
-			return client.List(s.Context(), o)
-		},
-		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = only
-			return client.Watch(s.Context(), o)
-		},
-	}, s.objects), &unstructured.Unstructured{}, func(o any) { write(o.(*unstructured.Unstructured)) })
+	s.listenTo(applicationSets, s.name, write)
 	for _, a := range []*app{s.app, s.two, s.three} {
 		a.listen(write)
 	}

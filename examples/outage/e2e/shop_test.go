@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
@@ -586,10 +587,15 @@ func (a *app) follow() {
 
 // listen calls seen with every state of the Application.
 func (a *app) listen(seen func(*unstructured.Unstructured)) {
-	s := a.shop
+	a.shop.Helper()
+	a.shop.listenTo(applications, a.name, seen)
+}
+
+// listenTo calls seen with every version of one object in Argo CD's namespace until the test ends.
+func (s *shop) listenTo(of schema.GroupVersionResource, name string, seen func(*unstructured.Unstructured)) {
 	s.Helper()
-	client := s.objects.Resource(applications).Namespace(space)
-	only := fields.OneTermEqualSelector("metadata.name", a.name).String()
+	client := s.objects.Resource(of).Namespace(space)
+	only := fields.OneTermEqualSelector("metadata.name", name).String()
 	s.listen(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = only

@@ -7,10 +7,12 @@ package applications
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"reflect"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -142,6 +144,9 @@ func application(object map[string]any) (Found, error) {
 	if f.Spec, ok = object["spec"].(map[string]any); !ok {
 		return f, errors.New("it has no spec")
 	}
+	if name := metadata["name"]; f.Name == "" && name != nil && name != "" {
+		return f, fmt.Errorf("metadata.name is %v, which is no text: quote it", name)
+	}
 	if f.Name == "" {
 		return f, errors.New("it has no name")
 	}
@@ -184,6 +189,22 @@ func text(scalar *yaml.Node) string {
 		return ""
 	}
 	return scalar.Value
+}
+
+// Unquoted makes an error of a JSON decoder that found a number or true where a text must be one that says what to do; others it gives back.
+// YAML takes 1.10 and yes for such.
+func Unquoted(err error) error {
+	var t *json.UnmarshalTypeError
+	if !errors.As(err, &t) || t.Type.Kind() != reflect.String || t.Value != "bool" && !strings.HasPrefix(t.Value, "number") {
+		return err
+	}
+	fields := strings.Split(t.Field, ".")
+	for i, f := range fields {
+		if f != "" {
+			fields[i] = strings.ToLower(f[:1]) + f[1:]
+		}
+	}
+	return fmt.Errorf("%s is a %s and must be a text: quote it", strings.Join(fields, "."), strings.Fields(t.Value)[0])
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -49,7 +49,7 @@ func (r *Repository) expand(plain map[string]any, path string, line int) (found 
 		err = kubejson.UnmarshalCaseSensitivePreserveInts(text, e.set)
 	}
 	if err != nil {
-		cannot("not readable: %v", err)
+		cannot("not readable: %v", Unquoted(err))
 		return nil, unknown
 	}
 	spec := &e.set.Spec

@@ -64,7 +64,11 @@ func Open(dir string) (*Repository, error) {
 		return nil, err
 	}
 	r := &Repository{Root: abs}
+	var command *CommandError
 	out, err := r.run(nil, "rev-parse", "--is-bare-repository", "--is-shallow-repository", "--git-common-dir", "--git-path", "objects")
+	if errors.As(err, &command) && strings.Contains(command.Said, "not a git repository") {
+		return nil, fmt.Errorf("%s is in no git repository: change to a clone", abs)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the repository at %s: %w", dir, err)
 	}
@@ -202,7 +206,7 @@ func (r *Repository) howToFetch(revision string) string {
 	remote, branch, ok := strings.Cut(revision, "/")
 	remotes, _ := r.run(nil, "remote")
 	if !ok || !slices.Contains(strings.Fields(string(remotes)), remote) {
-		return "fetch it, or name one that is here"
+		return "fetch it (a tag with git fetch --tags), or name one that is here"
 	}
 	return fmt.Sprintf("git fetch %s %s:refs/remotes/%s/%s", remote, branch, remote, branch)
 }
@@ -368,9 +372,10 @@ func (r *Repository) Steps(ctx context.Context, arguments ...string) ([]Step, er
 // Shallow reports whether history is cut somewhere.
 func (r *Repository) Shallow() bool { return r.shallow }
 
-// Diff gives what differs between two trees in some files, as a patch with that many lines of context.
-func (r *Repository) Diff(before, after string, context int, files ...string) ([]byte, error) {
-	args := []string{"diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "--binary", "--full-index", "-U" + strconv.Itoa(context), before, after, "--"}
+// Diff gives what differs between two trees in some files, as a patch. options are those of git-diff(1) about context and white space.
+func (r *Repository) Diff(before, after string, options []string, files ...string) ([]byte, error) {
+	args := []string{"diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "--binary", "--full-index"}
+	args = append(append(args, options...), before, after, "--")
 	for _, f := range files {
 		args = append(args, ":(top,literal)"+f)
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 )
@@ -75,6 +76,26 @@ func (r *Repository) Overlay(tree string, files map[string][]byte) (string, erro
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	id := r.made("tree", encode(entries), size)
+	r.trees.Store(id, entries)
+	return id, nil
+}
+
+// Mount gives the id of a tree that is another one with one more folder, which has a single folder of that content in it. Like Overlay's, it is
+// known to this Repository only.
+func (r *Repository) Mount(tree, dir, name, folder string) (string, error) {
+	known, err := r.Entries(tree)
+	if err != nil {
+		return "", err
+	}
+	if slices.ContainsFunc(known, func(e Entry) bool { return e.Name == dir }) {
+		return "", fmt.Errorf("%s: %w", dir, fs.ErrExist)
+	}
+	inner := []Entry{{Name: name, Kind: Folder, ID: folder}}
+	id := r.made("tree", encode(inner), len(tree))
+	r.trees.Store(id, inner)
+	entries := append(slices.Clone(known), Entry{Name: dir, Kind: Folder, ID: id})
+	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	id = r.made("tree", encode(entries), len(tree))
 	r.trees.Store(id, entries)
 	return id, nil
 }

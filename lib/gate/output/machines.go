@@ -73,7 +73,7 @@ func JUnit(w io.Writer, r *gate.Report) error {
 		case f.Violates():
 			c.Failure = fault
 			suite.Failures++
-		case f.Verdict == gate.Unknown:
+		case f.Verdict == gate.Unknown && !f.Existing:
 			c.Error = fault
 			suite.Errors++
 		case f.Verdict != gate.OK:

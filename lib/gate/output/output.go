@@ -75,10 +75,17 @@ func summary(r *gate.Report) string {
 		}
 	}
 	if existing > 0 {
-		parts = append(parts, fmt.Sprintf("%d refused before this change", existing))
+		parts = append(parts, fmt.Sprintf("%d no better before this change", existing))
 	}
 	what := strings.Join(parts, ", ")
-	return fmt.Sprintf("%s (%d renders; %d roots are the same on both sides)", cmp.Or(what, "no demand is touched"), r.Rendered, r.Shared)
+	return fmt.Sprintf("%s (%s; %s the same on both sides)", cmp.Or(what, "no demand is touched"), counted(r.Rendered, "render", "renders"), counted(r.Shared, "root is", "roots are"))
+}
+
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
 }
 
 // verdict is the last word: what the exit code says, too.

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -22,7 +23,7 @@ func Text(w io.Writer, r *gate.Report) error {
 		say("%s: %s", mark, where(&f))
 		if f.Object.Kind != "" {
 			say("  %s", about(&f))
-			say("  asks        %s for %s/%s, %s", f.SignerName, f.Namespace, f.ServiceAccount, f.KeyType)
+			say("  asks        %s for %s/%s, %s", f.SignerName, f.Namespace, cmp.Or(f.ServiceAccount, "?"), f.KeyType)
 		}
 		if f.Application != "" {
 			if f.Cluster != "" {

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -83,7 +84,7 @@ func ReplayText(w io.Writer, steps []gate.Replayed, rendered int) error {
 				say("  %s: %s", f.Verdict, f.Message)
 				continue
 			}
-			say("  %s: pods of %s, volume %s, ask %s for %s/%s (%s)", f.Verdict, f.Object, f.Volume, f.SignerName, f.Namespace, f.ServiceAccount, where(&f))
+			say("  %s: pods of %s, volume %s, ask %s for %s/%s (%s)", f.Verdict, f.Object, f.Volume, f.SignerName, f.Namespace, cmp.Or(f.ServiceAccount, "?"), where(&f))
 		}
 		s.WriteString("\n")
 	}
@@ -93,7 +94,7 @@ func ReplayText(w io.Writer, steps []gate.Replayed, rendered int) error {
 	for _, step := range unknown {
 		show("could not tell", step)
 	}
-	say("%d steps: %d would have been red, %d could not be told (%d rendered)", len(steps), len(red), len(unknown), rendered)
+	say("%s: %d would have been red, %d could not be told (%s)", counted(len(steps), "step", "steps"), len(red), len(unknown), counted(rendered, "render", "renders"))
 	_, err := io.WriteString(w, s.String())
 	return err
 }
