@@ -140,6 +140,9 @@ func (m *Migration) source(where string, node *yaml.Node) {
 		problems = append(problems, err.Error())
 	}
 	for _, v := range values {
+		if v.Name == "valueFiles" && slices.ContainsFunc(v.Array, func(file string) bool { return strings.ContainsAny(file, "*?[") }) {
+			problems = append(problems, v.Name+": Argo CD v3.4 and later expand globs, and the plugin does not: name the files")
+		}
 		if v.Name != "valueFiles" && v.Name != "setFile" {
 			continue
 		}

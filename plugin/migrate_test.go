@@ -77,6 +77,7 @@ func TestWhatCannotBeMigratedStaysAndIsSaid(t *testing.T) {
 	for name, test := range map[string]struct{ source, why string }{
 		"a field without a parameter":   {"helm: {unheardOf: true}", `unknown field "unheardOf"`},
 		"values of another source":      {"helm: {valueFiles: [$values/a.yaml]}", "valueFiles: $values/a.yaml is in another source"},
+		"value files by a glob":         {"helm: {valueFiles: ['values/*.yaml']}", "valueFiles: Argo CD v3.4 and later expand globs"},
 		"jsonnet":                       {"directory: {jsonnet: {tlas: [{name: a, value: b}]}}", "source.directory.jsonnet: jsonnet is not rendered here"},
 		"jsonnet of another type":       {"directory: {jsonnet: {tlas: x}}", "source.directory"},
 		"replicas that are no number":   {"kustomize: {replicas: [{name: a, count: 1.5}]}", "source.kustomize"},

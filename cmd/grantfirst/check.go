@@ -214,6 +214,16 @@ func below(root, p string) (string, error) {
 
 // notOwn: what is in this repository is there as it is at the head, and grants count as they are at the merge base.
 func notOwn(r *git.Repository, p string) error {
+	// What a symlink outside leads to may be here, and what one here leads to is named by the commit.
+	if real, err := filepath.EvalSymlinks(p); err == nil && real != p {
+		if err := notOwnPath(r, real); err != nil {
+			return err
+		}
+	}
+	return notOwnPath(r, p)
+}
+
+func notOwnPath(r *git.Repository, p string) error {
 	rel, err := below(r.Root, p)
 	if err != nil {
 		return nil // elsewhere

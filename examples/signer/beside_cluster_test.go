@@ -91,9 +91,14 @@ func (l *live) beside() {
 // decides is what grantfirst makes of the reports for a ServiceAccount.
 func (l *live) decides(serviceAccount string) policy.Decision {
 	l.Helper()
+	return l.verdict(serviceAccount).Decision
+}
+
+func (l *live) verdict(serviceAccount string) policy.Verdict {
+	l.Helper()
 	d := &demand.Demand{SignerName: l.signerName, Namespace: l.namespace, ServiceAccount: serviceAccount, KeyType: "ECDSAP256", MaxExpirationSeconds: 86400}
 	e := l.evidence()
-	return e.Decide(d, true).Decision
+	return e.Decide(d, true)
 }
 
 // started are the signer's starts so far, with what their logs say to be in force, and what is in force in the one that runs.
@@ -197,8 +202,8 @@ func TestTheSidecarOnTheCluster(t *testing.T) {
 	}
 	l.await("the reporter is restarted", func() (bool, error) { return reporterStarts() == 1, nil })
 	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); {
-		if got := l.decides("late"); got != policy.Granted {
-			t.Fatalf("after the reporter's restart late is %s", got)
+		if got := l.verdict("late"); got.Decision != policy.Granted {
+			t.Fatalf("after the reporter's restart late is %s: %s", got.Decision, got.Message)
 		}
 	}
 

@@ -87,6 +87,9 @@ func (c *Charts) find(r *git.Repository, s *plugin.Source) (*chart, error) {
 	if !slices.Contains(c.packed[name], version) {
 		file = unpacked
 	}
+	if err := isItself(file); err != nil {
+		return nil, err
+	}
 	type result struct {
 		chart *chart
 		err   error
@@ -97,6 +100,18 @@ func (c *Charts) find(r *git.Repository, s *plugin.Source) (*chart, error) {
 	}))
 	got := load.(func() result)()
 	return got.chart, got.err
+}
+
+// isItself refuses what a symlink leads to: that may be in the repository, as it is at the head.
+func isItself(file string) error {
+	real, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return err
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(file)); err != nil || real != filepath.Join(dir, filepath.Base(file)) {
+		return errors.Join(err, fmt.Errorf("%s is a symlink: put the chart itself there", file))
+	}
+	return nil
 }
 
 // newest gives the version of a list that a revision means.
@@ -226,8 +241,8 @@ func (b *building) chartRoot(a *app, s *appSource) (r *root, tree *git.Tree, err
 		return nil, nil, err
 	}
 	r = &root{application: a.name, cluster: a.cluster, dir: path.Join(mounted, c.String()), path: a.found.Path, line: a.found.Line, options: s.options, broken: s.broken, chart: c.String()}
-	// Two registries may have charts of one name, and the folder has one of them.
-	from := canonical(s.RepoURL)
+	// Two registries, or two paths of one, may have charts of one name, and the folder has one of them.
+	from := strings.TrimSuffix(canonical(s.RepoURL), "/") + "/" + s.Chart
 	if other, ok := b.side.charts[r.chart]; !ok {
 		b.side.charts[r.chart] = from
 	} else if other != from && r.broken == nil {

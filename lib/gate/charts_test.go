@@ -92,11 +92,17 @@ func TestAChartOfARegistryIsRenderedFromItsArchive(t *testing.T) {
 			"unknown apps/broker.yaml:1 [broker] Application broker (chart broker-1.0.0) cannot be rendered: …"}},
 		"Another registry may have another chart of that name": {before: deployed("1.0.0", ""), change: func(r *repo) {
 			r.write(map[string]string{"apps/broker.yaml": chartApplication("https://mirror.example.com", "1.0.0", "")})
-		}, want: []string{"unknown apps/broker.yaml:1 [broker] Application broker (chart broker-1.0.0): chart broker-1.0.0 came from charts.example.com/ and comes from mirror.example.com/ now, and DIR has one of them: …"}},
+		}, want: []string{"unknown apps/broker.yaml:1 [broker] Application broker (chart broker-1.0.0): chart broker-1.0.0 came from charts.example.com/broker and comes from mirror.example.com/broker now, and DIR has one of them: …"}},
+		"and so may another path of the same registry": {before: func(r *repo) {
+			r.write(map[string]string{"apps/broker.yaml": strings.Replace(chartApplication("registry.example.com", "1.0.0", ""), "chart: broker", "chart: a/broker", 1)})
+		}, change: func(r *repo) { r.replace("apps/broker.yaml", "chart: a/broker", "chart: b/broker") }, want: []string{
+			"unknown apps/broker.yaml:1 [broker] Application broker (chart broker-1.0.0): chart broker-1.0.0 came from registry.example.com/a/broker and comes from registry.example.com/b/broker now, and DIR has one of them: …"}},
+		"A symlink may lead to what is committed": {change: deployed("7.0.0", ""), want: []string{
+			"unknown apps/broker.yaml:1 [broker] Application broker: this source has changed and is not in this repository, and its chart cannot be read: DIR/broker-7.0.0.tgz is a symlink: put the chart itself there"}},
 		"and two of them at once cannot be told apart": {change: func(r *repo) {
 			deployed("1.0.0", "")(r)
 			r.write(map[string]string{"apps/broker2.yaml": strings.Replace(chartApplication("https://mirror.example.com", "1.0.0", ""), "name: broker,", "name: broker2,", 1)})
-		}, want: []string{"unknown apps/broker2.yaml:1 [broker2] Application broker2 (chart broker-1.0.0) cannot be rendered: chart broker-1.0.0 comes from charts.example.com/ and from mirror.example.com/ here, and DIR has one of them"}},
+		}, want: []string{"unknown apps/broker2.yaml:1 [broker2] Application broker2 (chart broker-1.0.0) cannot be rendered: chart broker-1.0.0 comes from charts.example.com/broker and from mirror.example.com/broker here, and DIR has one of them"}},
 		"Value files of this repository": {before: deployed("1.0.0", ""), change: func(r *repo) {
 			r.write(map[string]string{"env/broker.yaml": "serviceAccount: broker\n", "apps/broker.yaml": strings.Replace(chartApplication(url, "1.0.0", ""), "  source:\n    repoURL: "+url+"\n    chart: broker\n    targetRevision: \"1.0.0\"\n",
 				"  sources:\n  - {repoURL: "+url+", chart: broker, targetRevision: 1.0.0, helm: {valueFiles: [$v/env/broker.yaml]}}\n  - {repoURL: https://git.example.com/shop.git, ref: v}\n", 1)})
@@ -111,6 +117,13 @@ func TestAChartOfARegistryIsRenderedFromItsArchive(t *testing.T) {
 			if strings.Contains(name, "archive that is") {
 				pack(t, dir, "broker-3.0.0.tgz", brokerChart("3.0.1", "web"))
 				if err := os.WriteFile(filepath.Join(dir, "broker-5.0.0.tgz"), []byte("no archive"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if strings.Contains(name, "symlink") {
+				other := t.TempDir()
+				pack(t, other, "broker.tgz", brokerChart("7.0.0", "web"))
+				if err := os.Symlink(filepath.Join(other, "broker.tgz"), filepath.Join(dir, "broker-7.0.0.tgz")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -189,5 +202,22 @@ func TestWhatIsElsewhereIsPassedOverByName(t *testing.T) {
 		if got := lines(report); len(got) != c.left || len(report.Elsewhere) != 3-c.left {
 			t.Errorf("%s: found\n  %s\nand passed over %q; want %d", name, strings.Join(got, "\n  "), report.Elsewhere, c.left)
 		}
+	}
+}
+
+func TestAnApplicationSetThatHasChangedIsNotPassedOver(t *testing.T) {
+	r := shop(t)
+	r.write(map[string]string{"sets/clusters.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: everywhere, namespace: argocd}\nspec:\n  generators: [{clusters: {}}]\n  template:\n    metadata: {name: '{{name}}-app'}\n" +
+		"    spec: {project: default, source: {repoURL: https://git.example.com/shop.git, path: shop}, destination: {name: '{{name}}', namespace: shop}}\n"})
+	r.commit("sets")
+	r.branch("change", func() { r.replace("sets/clusters.yaml", "namespace: shop}", "namespace: evil}") })
+	r.branch("comment", func() { r.replace("sets/clusters.yaml", "spec:\n  gen", "spec: # of all\n  gen") })
+	g := newGate(t, r)
+	g.Ignore = []string{"everywhere"}
+	if report := check(t, g, "main", "change"); len(report.Findings) == 0 || report.Findings[0].Verdict != gate.Unknown {
+		t.Errorf("%q: passed over though it has changed", lines(report))
+	}
+	if report := check(t, g, "main", "comment"); len(report.Findings) > 0 {
+		t.Errorf("%q: not passed over though it is the same", lines(report))
 	}
 }

@@ -48,6 +48,10 @@ func (g *Gate) closureOf(tree *git.Tree, dir string, o *render.Options) *closure
 	for _, list := range [][]string{o.ValueFiles, values(o.SetFiles)} {
 		for _, name := range list {
 			name = expand(o, name)
+			if isGlob(name) {
+				// All that it may match, so that the root counts as changed where that has.
+				name = path.Dir(name[:strings.IndexAny(name, globbing)] + "x")
+			}
 			if path.IsAbs(name) {
 				w.add(path.Join(".", strings.TrimLeft(name, "/")))
 			} else {
@@ -72,6 +76,12 @@ func (g *Gate) closureOf(tree *git.Tree, dir string, o *render.Options) *closure
 	}
 	return c
 }
+
+// globbing are the characters by which Argo CD v3.4 and later take a value file for a glob (v3.5 reposerver/repository/repository.go
+// isGlobPath).
+const globbing = "*?["
+
+func isGlob(name string) bool { return strings.ContainsAny(name, globbing) }
 
 // isPlain: the folder is rendered as a directory, and without those in it.
 func (g *Gate) isPlain(id string, o *render.Options) bool {

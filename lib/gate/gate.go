@@ -77,8 +77,8 @@ type Finding struct {
 
 	demand demand.Demand
 	side   *side
-	// set is the name of the ApplicationSet that could not be expanded.
-	set string
+	// set is the name of the ApplicationSet that could not be expanded, and manifest all of it.
+	set, manifest string
 	// behind: the target branch grants it by now.
 	behind bool
 }

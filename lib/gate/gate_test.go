@@ -111,6 +111,33 @@ func TestWhatIsFoundOfAChange(t *testing.T) {
 			},
 			want: []string{"unknown apps/chart.yaml:1 [chart] Application chart (chart) cannot be rendered: chart/.argocd-source-chart.yaml: Argo CD merges it into the source, which is not done here: look at what it changes yourself"},
 		},
+		"and by its full name outside Argo CD's namespace": {
+			before: func(r *repo) { r.replace("apps/chart.yaml", "namespace: argocd", "namespace: team") },
+			change: func(r *repo) {
+				r.write(map[string]string{"chart/.argocd-source-team_chart.yaml": "helm: {parameters: [{name: serviceAccount, value: other}]}\n"})
+			},
+			want: []string{"unknown apps/chart.yaml:1 [team/chart] Application team/chart (chart) cannot be rendered: chart/.argocd-source-team_chart.yaml: Argo CD merges it into the source, which is not done here: look at what it changes yourself"},
+		},
+		"Value files by a glob are not passed over where one is added": {
+			before: func(r *repo) {
+				r.write(map[string]string{"apps/chart.yaml": application("chart", "chart", "chart", "    helm: {valueFiles: [/env/*.yaml], ignoreMissingValueFiles: true}\n"), "env/a.yaml": "certificate: true\n"})
+			},
+			change: func(r *repo) { r.write(map[string]string{"env/b.yaml": "serviceAccount: other\n"}) },
+			want:   []string{"unknown apps/chart.yaml:1 [chart] Application chart (chart) cannot be rendered: value file /env/*.yaml: Argo CD v3.4 and later take it for a glob, older ones for a name, and it is not read here: name the files", "unknown apps/chart.yaml:1 [chart] at the merge base: Application chart (chart) cannot be rendered: value file /env/*.yaml: …"},
+		},
+		"nor beside the chart": {
+			before: func(r *repo) {
+				r.write(map[string]string{"apps/chart.yaml": application("chart", "chart", "chart", "    helm: {valueFiles: ['env/[ab].yaml']}\n"), "chart/env/a.yaml": "certificate: true\n"})
+			},
+			change: func(r *repo) { r.write(map[string]string{"chart/env/a.yaml": "serviceAccount: other\n"}) },
+			want:   []string{"unknown apps/chart.yaml:1 [chart] Application chart (chart) cannot be rendered: value file env/[ab].yaml: …", "unknown apps/chart.yaml:1 [chart] at the merge base: Application chart (chart) cannot be rendered: value file env/[ab].yaml: …"},
+		},
+		"and a change elsewhere does not touch them": {
+			before: func(r *repo) {
+				r.write(map[string]string{"apps/chart.yaml": application("chart", "chart", "chart", "    helm: {valueFiles: [/env/*.yaml]}\n"), "env/a.yaml": "certificate: true\n"})
+			},
+			change: func(r *repo) { r.replace("shop/web.yaml", "app:1", "app:2") },
+		},
 		"A tag that was not fetched is no branch": {
 			change: func(r *repo) {
 				r.replace("apps/shop.yaml", "path: shop", "targetRevision: v2.0\n    path: shop")
@@ -665,5 +692,38 @@ func TestAShallowCloneThatHidesTheMergeBaseIsNotJudgedByAnOlderOne(t *testing.T)
 	g = newGate(t, r)
 	if bases, err := g.Repository.MergeBases(commit(t, g, "main"), commit(t, g, "change")); !errors.Is(err, git.ErrShallow) {
 		t.Errorf("cut: %v, %v, want ErrShallow", bases, err)
+	}
+}
+
+func TestTheFirstApplicationOfARepositoryTakesNothingAway(t *testing.T) {
+	policy := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: pod-cert-signer-1, namespace: pod-cert-signer}\ndata:\n  policy.json: |\n    " + strings.ReplaceAll(policyJSON(grant("shop", "web")), "\n", "\n    ")
+	web := strings.Replace(deployment("web", "web", "example.com/workload", "ECDSAP256"), "  name: web\n", "  name: web\n  namespace: shop\n", 1)
+	both := map[string]string{"apps/web.yaml": application("web", "web", "shop", ""), "apps/signer.yaml": application("signer", "signer", "pod-cert-signer", "")}
+	for name, c := range map[string]struct {
+		before, change map[string]string
+		want           []string
+	}{
+		"of the signer":         {change: map[string]string{"apps/signer.yaml": both["apps/signer.yaml"]}},
+		"of both":               {change: both},
+		"nor does the last one": {before: both, change: map[string]string{"apps/web.yaml": "", "apps/signer.yaml": ""}},
+		"of both, and asks for more": {
+			change: map[string]string{"apps/web.yaml": both["apps/web.yaml"], "apps/signer.yaml": both["apps/signer.yaml"], "web/api.yaml": deployment("api", "api", "example.com/workload", "ECDSAP256")},
+			want:   []string{"missing example.com/workload shop/api api web/api.yaml:15 [web]"},
+		},
+		"of both, and takes the grant": {
+			change: map[string]string{"apps/web.yaml": both["apps/web.yaml"], "apps/signer.yaml": both["apps/signer.yaml"], "signer/policy.yaml": strings.Replace(policy, `"serviceAccount": "web"`, `"serviceAccount": "other"`, 1)},
+			want:   []string{"revoked-while-used example.com/workload shop/web web web/web.yaml:16 [web]"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRepo(t)
+			r.git("remote", "add", "origin", "git@git.example.com:shop.git")
+			r.write(map[string]string{"signer/policy.yaml": policy, "web/web.yaml": web})
+			r.write(c.before)
+			r.commit("before")
+			r.branch("change", func() { r.write(c.change) })
+			want(t, check(t, newGate(t, r), "main", "change"), c.want...)
+		})
 	}
 }

@@ -37,12 +37,27 @@ type placement struct {
 	signer  *config.Signer
 }
 
-// of gives what a demand in a cluster is judged by: the cluster's own policy objects, else those of no known cluster.
+// of gives what a demand in a cluster is judged by: the cluster's own policy objects, else those of no known cluster. A demand of no known
+// cluster (no Application deploys it on that side) has those of the only cluster that there is.
 func (p policies) of(cluster string, s *config.Signer) standing {
-	if own := p[placement{cluster, s}]; len(own) > 0 {
+	own := p[placement{cluster, s}]
+	if len(own) > 0 || cluster != "" {
+		if len(own) == 0 {
+			own = p[placement{"", s}]
+		}
 		return own
 	}
-	return p[placement{"", s}]
+	var only standing
+	for at, all := range p {
+		if at.signer != s || len(all) == 0 {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = all
+	}
+	return only
 }
 
 func (j *judgement) judge(ctx context.Context) error {
@@ -92,7 +107,7 @@ func (j *judgement) judge(ctx context.Context) error {
 func (j *judgement) unexpanded() []Finding {
 	var out []Finding
 	for _, f := range j.head.unknown {
-		both := slices.ContainsFunc(j.base.unknown, func(o Finding) bool { return o.Path == f.Path && o.Message == f.Message })
+		both := slices.ContainsFunc(j.base.unknown, func(o Finding) bool { return o.Path == f.Path && o.Message == f.Message && o.manifest == f.manifest })
 		if both && strings.HasPrefix(f.Message, "ApplicationSet ") && j.gate.ignores(f.set) {
 			j.report.Elsewhere = append(j.report.Elsewhere, f.Message)
 			continue
@@ -251,10 +266,11 @@ func (j *judgement) demands(ctx context.Context) error {
 	for i := range onBase {
 		before[onBase[i].objectKey()+onBase[i].text] = true
 	}
-	asked := map[string]bool{}
+	// Where nothing was deployed by an Application before, the first one gives what there was its cluster.
+	asked, somewhere := map[string]bool{}, map[string]bool{}
 	for i := range onHead {
 		l := &onHead[i]
-		asked[l.asks()] = true
+		asked[l.asks()], somewhere[hold.DemandKey(&l.Demand)] = true, true
 		j.add(ctx, l, before[l.objectKey()+l.text])
 	}
 	j.unreadable(j.onlyHead, j.unreadBefore(j.onlyBase), false)
@@ -278,7 +294,7 @@ func (j *judgement) demands(ctx context.Context) error {
 		j.stillGranted(ctx, &l, j.head, "")
 	}
 	for _, l := range onBase {
-		if !asked[l.asks()] {
+		if !asked[l.asks()] && (l.root.cluster != "" || !somewhere[hold.DemandKey(&l.Demand)]) {
 			asked[l.asks()] = true
 			j.stillGranted(ctx, &l, j.base, "; what used it goes in the same change, but its pods end later: remove the workload first, the grant after")
 		}

@@ -247,7 +247,7 @@ func (b *building) inDocument(doc document) ([]*app, []applications.Unknown) {
 }
 
 func (b *building) unknown(u applications.Unknown) {
-	b.cannot(Finding{Path: u.Path, Line: u.Line, set: strings.TrimPrefix(u.Object, "ApplicationSet "), Message: fmt.Sprintf("%s cannot be expanded: %s", u.Object, u.Why)})
+	b.cannot(Finding{Path: u.Path, Line: u.Line, set: strings.TrimPrefix(u.Object, "ApplicationSet "), manifest: u.Manifest, Message: fmt.Sprintf("%s cannot be expanded: %s", u.Object, u.Why)})
 }
 
 // cannot notes what could not be told, once: it may stand in a file and be printed by a root as well.
@@ -426,6 +426,9 @@ func (g *Gate) readApplication(f applications.Found) *app {
 		source := appSource{Source: s}
 		source.options, source.broken = a.RenderOptions(i, g.controlPlane(), noRevision)
 		source.options.KubeVersion, source.options.APIVersions = g.KubeVersion, g.APIVersions
+		if i := slices.IndexFunc(source.options.ValueFiles, isGlob); i >= 0 && source.broken == nil {
+			source.broken = fmt.Errorf("value file %s: Argo CD v3.4 and later take it for a glob, older ones for a name, and it is not read here: name the files", source.options.ValueFiles[i])
+		}
 		if s.Plugin != nil && s.Plugin.Name != "" && s.Plugin.Name != "grantfirst" && !strings.HasPrefix(s.Plugin.Name, "grantfirst-v") {
 			source.broken = fmt.Errorf("it is rendered by plugin %s, which is not run here", s.Plugin.Name)
 		}
@@ -472,7 +475,7 @@ func (b *building) take(ctx context.Context, a *app) {
 			continue
 		}
 		r := &root{application: a.name, cluster: a.cluster, dir: path.Clean(cmp.Or(strings.TrimLeft(s.Path, "/"), ".")), path: a.found.Path, line: a.found.Line, options: s.options, broken: s.broken}
-		if name := overriding(tree, r.dir, a.found.Name); name != "" && r.broken == nil {
+		if name := overriding(tree, r.dir, strings.ReplaceAll(a.name, "/", "_")); name != "" && r.broken == nil {
 			r.broken = fmt.Errorf("%s: Argo CD merges it into the source, which is not done here: look at what it changes yourself", name)
 		}
 		b.gate.address(tree, r)
@@ -481,7 +484,7 @@ func (b *building) take(ctx context.Context, a *app) {
 }
 
 // overriding gives the file that Argo CD merges into a source, which Image Updater writes; empty where there is none (argo-cd v2.14
-// reposerver/repository/repository.go mergeSourceParameters).
+// reposerver/repository/repository.go mergeSourceParameters). Outside Argo CD's namespace an Application goes by namespace_name.
 func overriding(tree *git.Tree, dir, application string) string {
 	for _, name := range []string{".argocd-source.yaml", ".argocd-source-" + application + ".yaml"} {
 		if _, err := tree.Stat(path.Join(dir, name)); err == nil {

@@ -18,7 +18,7 @@ type unread struct {
 	demand.Demand
 	// path is where in the object it stands: keys, and indices in brackets.
 	path []string
-	// readable: a ServiceAccount is named around it. That is who asks, so it is a demand like any other.
+	// readable: a ServiceAccount is named around it, as web or {name: web}. That is who asks, so it is a demand like any other.
 	readable bool
 	// text is the digest of its document.
 	text  string
@@ -136,18 +136,28 @@ func inPodSpec(path []string) bool {
 }
 
 func (w *looseWalk) loose(certificate map[string]any, path []string) loose {
-	l := loose{path: slices.Clone(path), certificate: certificate}
+	l, named := loose{path: slices.Clone(path), certificate: certificate}, false
 	for _, m := range slices.Backward(w.around) {
 		if _, ok := m["projected"]; ok && l.volume == "" {
 			l.volume, _ = m["name"].(string)
 		}
 		for _, key := range []string{"serviceAccountName", "serviceAccount"} {
-			if name, _ := m[key].(string); name != "" && l.account == "" {
-				l.account = name
+			if v, ok := m[key]; ok && !named {
+				// The nearest counts also where it cannot be read: what is further out is somebody else's.
+				l.account, named = accountOf(v), true
 			}
 		}
 	}
 	return l
+}
+
+// accountOf reads web and {name: web}; empty where neither stands there.
+func accountOf(v any) string {
+	if m, ok := v.(map[string]any); ok {
+		v = m["name"]
+	}
+	name, _ := v.(string)
+	return name
 }
 
 // unreadable are findings about sources in no pod spec. before are those of the merge base.

@@ -66,6 +66,20 @@ func TestASourceInNoPodSpecIsNeverPassedOver(t *testing.T) {
 			},
 			want: []string{"ships-together example.com/workload shop/broker broker shop/broker.yaml:12 [shop]"},
 		},
+		"The nearest counts, also as a map with a name": {
+			change: func(r *repo) {
+				r.write(map[string]string{"shop/broker.yaml": custom("broker", "  serviceAccount: {create: true, name: broker}\n")})
+				r.replace("shop/broker.yaml", "metadata:\n", "serviceAccountName: web\nmetadata:\n")
+			},
+			want: []string{"missing example.com/workload shop/broker broker shop/broker.yaml:13 [shop]"},
+		},
+		"and where it cannot be read, nothing further out does": {
+			change: func(r *repo) {
+				r.write(map[string]string{"shop/broker.yaml": custom("broker", "  serviceAccount: {create: true}\n")})
+				r.replace("shop/broker.yaml", "metadata:\n", "serviceAccountName: web\nmetadata:\n")
+			},
+			want: []string{strings.Replace(cannotTell, ":11", ":13", 1)},
+		},
 		"In a list, after an object with a pod spec": {
 			change: func(r *repo) {
 				r.write(map[string]string{"shop/broker.yaml": inList(deployment("api", "web", "example.com/workload", "ECDSAP256"), custom("broker", ""))})

@@ -41,6 +41,8 @@ type Unknown struct {
 	// Object names it: ApplicationSet argocd/tenants.
 	Object string
 	Why    string
+	// Manifest is the object as JSON with sorted keys, where it is an ApplicationSet that cannot be expanded.
+	Manifest string
 }
 
 // Repository is where manifests are found, and where git generators look.
@@ -124,7 +126,17 @@ func (r *Repository) inNode(node *yaml.Node, path string) (found []Found, unknow
 		return nil, cannot("not readable: " + oneLine(err))
 	}
 	if kind == "ApplicationSet" {
-		return r.expand(plain, path, node.Line)
+		found, unknown = r.expand(plain, path, node.Line)
+		if len(unknown) > 0 {
+			manifest, err := json.Marshal(plain)
+			if err != nil {
+				return nil, cannot(err.Error())
+			}
+			for i := range unknown {
+				unknown[i].Manifest = string(manifest)
+			}
+		}
+		return found, unknown
 	}
 	f, err := application(plain)
 	if err != nil {
