@@ -83,6 +83,7 @@ func (m *Migration) document(n int, root *yaml.Node) {
 		if field(field(root, "spec"), "templatePatch") != nil {
 			m.left(where, "spec.templatePatch: look whether it sets a source")
 		}
+		m.templates(where, field(field(root, "spec"), "generators"))
 	default:
 		m.left(where, "neither an Application nor an ApplicationSet")
 		return
@@ -107,6 +108,19 @@ func (m *Migration) document(n int, root *yaml.Node) {
 	}
 	if field(spec, "source") == nil && field(spec, "sources") == nil {
 		m.left(where, at+" has no source")
+	}
+}
+
+// templates says of generators that have a template of their own, which Argo CD merges into the ApplicationSet's, that it sets a source.
+func (m *Migration) templates(where string, generators *yaml.Node) {
+	if generators == nil {
+		return
+	}
+	if spec := field(field(generators, "template"), "spec"); field(spec, "source") != nil || field(spec, "sources") != nil {
+		m.left(where, fmt.Sprintf("line %d: the template of a generator sets a source: give it the plugin's form by hand", spec.Line))
+	}
+	for _, inner := range generators.Content {
+		m.templates(where, inner)
 	}
 }
 

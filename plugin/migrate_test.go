@@ -172,6 +172,25 @@ func TestWhatSaysNothingToThePluginIsLeftOutAndSaid(t *testing.T) {
 	}
 }
 
+func TestATemplateOfAGeneratorIsSaid(t *testing.T) {
+	m, err := Migrate([]byte(`apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata: {name: all}
+spec:
+  generators:
+  - matrix:
+      generators:
+      - list:
+          elements: [{a: b}]
+          template: {metadata: {}, spec: {source: {kustomize: {namePrefix: x-}}}}
+      - git: {template: {metadata: {}, spec: {destination: {}, project: p}}}
+  template: {spec: {source: {repoURL: r, path: p}}}
+`))
+	if err != nil || m.Migrated != 1 || len(m.Left) != 1 || m.Left[0] != "document 1, ApplicationSet all: line 10: the template of a generator sets a source: give it the plugin's form by hand" {
+		t.Fatalf("%v, %+v", err, m)
+	}
+}
+
 func FuzzMigrate(f *testing.F) {
 	f.Add([]byte(oldApplication))
 	f.Add([]byte("kind: Application\nspec: {source: {kustomize: {namespace: ns, replicas: [{name: web, count: \"3\"}], labelWithoutSelector: true, version: v5}}}\n"))
