@@ -12,6 +12,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/grantfirst/grantfirst/lib/render"
 )
 
 // pluginName is metadata.name of plugin.yaml.
@@ -154,7 +156,7 @@ func (m *Migration) source(where string, node *yaml.Node) {
 		problems = append(problems, err.Error())
 	}
 	for _, v := range values {
-		if v.Name == "valueFiles" && slices.ContainsFunc(v.Array, func(file string) bool { return strings.ContainsAny(file, "*?[") }) {
+		if v.Name == "valueFiles" && slices.ContainsFunc(v.Array, render.IsGlob) {
 			problems = append(problems, v.Name+": Argo CD v3.4 and later expand globs, and the plugin does not: name the files")
 		}
 		if v.Name != "valueFiles" && v.Name != "setFile" {

@@ -87,9 +87,6 @@ func (c *Charts) find(r *git.Repository, s *plugin.Source) (*chart, error) {
 	if !slices.Contains(c.packed[name], version) {
 		file = unpacked
 	}
-	if err := isItself(file); err != nil {
-		return nil, err
-	}
 	type result struct {
 		chart *chart
 		err   error
@@ -100,18 +97,6 @@ func (c *Charts) find(r *git.Repository, s *plugin.Source) (*chart, error) {
 	}))
 	got := load.(func() result)()
 	return got.chart, got.err
-}
-
-// isItself refuses what a symlink leads to: that may be in the repository, as it is at the head.
-func isItself(file string) error {
-	real, err := filepath.EvalSymlinks(file)
-	if err != nil {
-		return err
-	}
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(file)); err != nil || real != filepath.Join(dir, filepath.Base(file)) {
-		return errors.Join(err, fmt.Errorf("%s is a symlink: put the chart itself there", file))
-	}
-	return nil
 }
 
 // newest gives the version of a list that a revision means.
@@ -144,7 +129,15 @@ func aboutChart(text []byte, err error) (about struct{ Name, Version string }, _
 
 // read takes the files of a chart, packed or not.
 func read(r *git.Repository, file, name, version string) (*chart, error) {
-	files, err := filesOf(file)
+	info, err := os.Lstat(file)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		// What it leads to may be in the repository, as it is at the head.
+		return nil, fmt.Errorf("%s is a symlink: put the chart itself there", file)
+	}
+	files, err := filesOf(file, info.IsDir())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -162,13 +155,9 @@ func read(r *git.Repository, file, name, version string) (*chart, error) {
 	return &chart{name, version, folder}, nil
 }
 
-func filesOf(file string) (map[string][]byte, error) {
+func filesOf(file string, unpacked bool) (map[string][]byte, error) {
 	files := map[string][]byte{}
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
+	if unpacked {
 		return files, fs.WalkDir(os.DirFS(file), ".", func(name string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() {
 				return err
@@ -230,7 +219,8 @@ func (g *Gate) chartsDir() string {
 	return g.Charts.dir
 }
 
-// chartRoot makes the root of a source that is a chart of a registry; why says why it cannot be.
+// chartRoot makes the root of a source that is a chart of a registry, with the tree that it is rendered in. The error is that of Charts.find
+// where there is no such chart.
 func (b *building) chartRoot(a *app, s *appSource) (r *root, tree *git.Tree, err error) {
 	c, err := b.gate.Charts.find(b.gate.Repository, &s.Source)
 	if err != nil {

@@ -137,12 +137,7 @@ func TestAChartOfARegistryIsRenderedFromItsArchive(t *testing.T) {
 					}
 				}
 			}
-			r := shop(t)
-			if c.before != nil {
-				c.before(r)
-				r.commit("before")
-			}
-			r.branch("change", func() { c.change(r) })
+			r := changedShop(t, c.before, c.change)
 			g := newGate(t, r)
 			var err error
 			if g.Charts, err = gate.OpenCharts(dir); err != nil {

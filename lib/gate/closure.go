@@ -48,9 +48,9 @@ func (g *Gate) closureOf(tree *git.Tree, dir string, o *render.Options) *closure
 	for _, list := range [][]string{o.ValueFiles, values(o.SetFiles)} {
 		for _, name := range list {
 			name = expand(o, name)
-			if isGlob(name) {
+			if i := strings.IndexAny(name, render.GlobCharacters); i >= 0 {
 				// All that it may match, so that the root counts as changed where that has.
-				name = path.Dir(name[:strings.IndexAny(name, globbing)] + "x")
+				name = path.Dir(name[:i] + "x")
 			}
 			if path.IsAbs(name) {
 				w.add(path.Join(".", strings.TrimLeft(name, "/")))
@@ -76,12 +76,6 @@ func (g *Gate) closureOf(tree *git.Tree, dir string, o *render.Options) *closure
 	}
 	return c
 }
-
-// globbing are the characters by which Argo CD v3.4 and later take a value file for a glob (v3.5 reposerver/repository/repository.go
-// isGlobPath).
-const globbing = "*?["
-
-func isGlob(name string) bool { return strings.ContainsAny(name, globbing) }
 
 // isPlain: the folder is rendered as a directory, and without those in it.
 func (g *Gate) isPlain(id string, o *render.Options) bool {

@@ -275,6 +275,18 @@ func shop(t testing.TB) *repo {
 	return r
 }
 
+// changedShop is the fixture with a branch "change". before, where it is not nil, changes main first.
+func changedShop(t testing.TB, before, change func(*repo)) *repo {
+	t.Helper()
+	r := shop(t)
+	if before != nil {
+		before(r)
+		r.commit("before")
+	}
+	r.branch("change", func() { change(r) })
+	return r
+}
+
 // The fixture is made once, and each test has a copy.
 var (
 	shopOnce sync.Once

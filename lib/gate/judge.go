@@ -40,12 +40,11 @@ type placement struct {
 // of gives what a demand in a cluster is judged by: the cluster's own policy objects, else those of no known cluster. A demand of no known
 // cluster (no Application deploys it on that side) has those of the only cluster that there is.
 func (p policies) of(cluster string, s *config.Signer) standing {
-	own := p[placement{cluster, s}]
-	if len(own) > 0 || cluster != "" {
-		if len(own) == 0 {
-			own = p[placement{"", s}]
-		}
+	if own := p[placement{cluster, s}]; len(own) > 0 {
 		return own
+	}
+	if cluster != "" {
+		return p[placement{"", s}]
 	}
 	var only standing
 	for at, all := range p {

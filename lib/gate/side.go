@@ -426,7 +426,7 @@ func (g *Gate) readApplication(f applications.Found) *app {
 		source := appSource{Source: s}
 		source.options, source.broken = a.RenderOptions(i, g.controlPlane(), noRevision)
 		source.options.KubeVersion, source.options.APIVersions = g.KubeVersion, g.APIVersions
-		if i := slices.IndexFunc(source.options.ValueFiles, isGlob); i >= 0 && source.broken == nil {
+		if i := slices.IndexFunc(source.options.ValueFiles, render.IsGlob); i >= 0 && source.broken == nil {
 			source.broken = fmt.Errorf("value file %s: Argo CD v3.4 and later take it for a glob, older ones for a name, and it is not read here: name the files", source.options.ValueFiles[i])
 		}
 		if s.Plugin != nil && s.Plugin.Name != "" && s.Plugin.Name != "grantfirst" && !strings.HasPrefix(s.Plugin.Name, "grantfirst-v") {

@@ -113,12 +113,7 @@ func TestASourceInNoPodSpecIsNeverPassedOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := shop(t)
-			if c.before != nil {
-				c.before(r)
-				r.commit("before")
-			}
-			r.branch("change", func() { c.change(r) })
+			r := changedShop(t, c.before, c.change)
 			report := check(t, newGate(t, r), "main", "change")
 			want(t, report, c.want...)
 			if green := !report.Violated() && !report.Uncertain(); green != c.green {

@@ -16,6 +16,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// GlobCharacters are those by which Argo CD v3.4 and later take a value file for a glob (v3.5 reposerver/repository/repository.go
+// isGlobPath). Here, as in older ones, it is a name.
+const GlobCharacters = "*?["
+
+// IsGlob reports whether a value file is a glob to Argo CD v3.4 and later.
+func IsGlob(name string) bool { return strings.ContainsAny(name, GlobCharacters) }
+
 // helmValues merges what the parameters say, in the order of "helm template" as Argo CD calls it: value files, values,
 // set, setString, setFile.
 func (o *Options) helmValues(repo fs.FS, dir string) (map[string]any, error) {
